@@ -1,0 +1,118 @@
+# All that a person needs to run Lethe: Python 3.11 or newer, pip and make. `make` alone lists what there is.
+# Works with GNU make 3.81, which macOS ships.
+
+.PHONY: help setup demo up test check bench clean
+# `make clean demo` means one after the other, also under -j.
+.NOTPARALLEL:
+
+help:
+	@echo 'make demo    a guided tour: train, forget, and check the certificate'
+	@echo 'make up      run the service here until Ctrl-C'
+	@echo 'make test    all tests, the slow ones too (some of them: make test ARGS="-k word")'
+	@echo 'make check   rules, format, types, imports and migrations'
+	@echo 'make bench   measure forgetting against retraining'
+	@echo 'make setup   only make .venv; every target above does so by itself'
+	@echo 'make clean   remove .venv, the caches, and .lethe WITH THE DATA IN IT'
+	@echo 'make help    this list'
+	@echo
+	@echo 'To choose the Python: make clean, then make PYTHON=/path/to/python3.12 setup'
+
+quoted = '$(subst ','\'',$(1))'
+# The folder of this file, whatever the current one. A path with spaces stands in MAKEFILE_LIST like several words, so
+# take the longest ending of the list that is a file.
+ROOT := $(shell list=$(call quoted,$(MAKEFILE_LIST)); \
+	while [ ! -f "$$list" ]; do \
+	  shorter=$$(printf '%s' "$$list" | sed 's/^[^ ]* //'); \
+	  [ "$$shorter" != "$$list" ] || exit 1; \
+	  list=$$shorter; \
+	done; \
+	cd "$$(dirname "$$list")" && pwd -P)
+ifeq ($(ROOT),)
+$(error Cannot find the folder of this Makefile: change into it and run make there)
+endif
+IN_ROOT := cd $(call quoted,$(ROOT)) &&
+# exec, so that a signal to make reaches the program and not a shell around it.
+RUN := @$(IN_ROOT) exec .venv/bin
+
+demo: setup
+	$(RUN)/lethe demo
+
+up: setup
+	$(RUN)/lethe up
+
+test: setup
+	$(RUN)/pytest -m "" $(ARGS)
+
+bench: setup
+	$(RUN)/lethe bench forget
+
+check: setup
+	@echo 'check: rules'
+	$(RUN)/ruff check
+	@echo 'check: format'
+	$(RUN)/ruff format --check
+	@echo 'check: types'
+	$(RUN)/mypy
+	@echo 'check: imports'
+	$(RUN)/lint-imports
+	@echo 'check: migrations'
+	$(RUN)/python -m migrations.check
+
+clean:
+	@$(IN_ROOT) rm -rf .venv .lethe build dist *.egg-info \
+	  .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@$(IN_ROOT) find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# .venv/stamp tells for which folder and which pyproject.toml the environment was finished. While pip is at work the
+# same text stands in .venv/unfinished: what an interruption leaves behind is known by it, and made anew.
+stamp_text = { pwd; cat pyproject.toml; }
+is_ready = $(stamp_text) | cmp -s - .venv/stamp && .venv/bin/python -c ''
+# Scripts in .venv/bin name the folder they were made in: a copied or moved .venv would run the code of the old place.
+is_in_place = { [ ! -e .venv/stamp ] || [ "$$(head -n 1 .venv/stamp)" = "$$(pwd)" ]; }
+is_usable = [ ! -e .venv/unfinished ] && $(is_in_place) && .venv/bin/python -m pip --version
+
+# A name being there proves nothing: pyenv leaves shims for Pythons that are not installed.
+define choose_python
+	if [ -n "$$PYTHON" ]; then set -- "$$PYTHON"; else set -- python3.11 python3.12 python3.13 python3; fi; \
+	python=; seen=; \
+	for candidate do \
+	  version=$$("$$candidate" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null) || continue; \
+	  seen="$$seen $$candidate is $$version."; \
+	  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "Lethe needs Python 3.11 or newer:$${seen:- none of these runs: $$*.}" >&2; \
+	  echo "Install Python 3.11 or newer, or name one: make PYTHON=/path/to/python3.12 ..." >&2; \
+	  exit 1; \
+	fi
+endef
+
+# Debian's Python comes without ensurepip; its own pip can then fill the environment.
+define make_venv
+	"$$python" -m venv .venv || { "$$python" -m venv --without-pip .venv && \
+	  "$$python" -m pip --python .venv/bin/python install pip; }
+endef
+
+NETWORK_TROUBLE := from versions: none|connection broken|ConnectionError|TimeoutError|ProxyError|IncompleteRead
+define explain_failure
+	tail -n 15 .venv/setup.log >&2; echo >&2; \
+	if grep -Eq '$(NETWORK_TROUBLE)' .venv/setup.log; then \
+	  echo 'Setting up failed: no network? pip needs to reach the package index.' >&2; \
+	  echo 'Connect this machine, or tell pip about your proxy or mirror, and run make again.' >&2; \
+	else \
+	  echo 'Setting up failed: the lines above, and the whole of .venv/setup.log, tell why.' >&2; \
+	  echo 'Mend that and run make again.' >&2; \
+	fi
+endef
+
+setup:
+	@$(IN_ROOT) if { $(is_ready); } >/dev/null 2>&1; then exit 0; fi; \
+	trap 'exit 130' HUP INT TERM; \
+	fresh=; { $(is_usable); } >/dev/null 2>&1 || fresh=yes; \
+	if [ "$$fresh" ]; then $(choose_python); rm -rf .venv; mkdir .venv || exit 1; fi; \
+	echo 'Setting up .venv (a few minutes the first time) ...'; \
+	rm -f .venv/stamp; $(stamp_text) >.venv/unfinished || exit 1; \
+	if { [ -z "$$fresh" ] || { $(make_venv); }; } >.venv/setup.log 2>&1 && \
+	  .venv/bin/python -m pip install --no-input -e '.[worker,dev]' >>.venv/setup.log 2>&1; \
+	then mv .venv/unfinished .venv/stamp; \
+	else [ "$$fresh" ] || rm -f .venv/unfinished; $(explain_failure); exit 1; fi

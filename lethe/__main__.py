@@ -1,0 +1,3 @@
+from lethe.cli import main
+
+main()

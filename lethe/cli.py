@@ -1,0 +1,263 @@
+"""The `lethe` command. Thin: each command imports what it needs when it runs, so that `lethe verify` stays light."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import uuid
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from service.settings import ConfigurationError, load_settings, new_key
+
+if TYPE_CHECKING:
+    from service.settings import Settings
+
+TRY, RUN, CHECK, ADMINISTER = "Try it", "Run it", "Check it", "Administer it"
+
+app = typer.Typer(
+    help="""Lethe makes Bayesian models forget people, and proves it.
+
+A tour: [bold]lethe demo[/bold] shows the whole line in a minute. [bold]lethe up[/bold] runs it for real: POST a
+deletion to the API, a worker removes the person from every model, and you download a signed certificate that
+[bold]lethe verify[/bold] checks offline. Nothing needs to be installed or configured for that; with DATABASE_URL
+and REDIS_URL set, the same commands run on PostgreSQL and a Redis server, on as many hosts as you like.""",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_show_locals=False,
+)
+token = typer.Typer(help="Issue, list and revoke API tokens.", no_args_is_help=True)
+bench = typer.Typer(help="Measure, against a named baseline in the same run.", no_args_is_help=True)
+app.add_typer(token, name="token", rich_help_panel=ADMINISTER)
+app.add_typer(bench, name="bench", rich_help_panel=TRY)
+
+out = Console()
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir", help="Where the embedded default keeps everything. [default: .lethe]", show_default=False
+    ),
+]
+Host = Annotated[str, typer.Option(help="Address to listen on.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")]
+
+
+def main() -> None:
+    """Run the command line; what we raise on purpose is told in one line, without a traceback."""
+    from lethe.embedded_redis import RedisNotFoundError
+    from lethe.supervisor import AlreadyRunningError
+
+    try:
+        app()
+    except (ConfigurationError, AlreadyRunningError, RedisNotFoundError) as error:
+        Console(stderr=True).print(f"[bold red]lethe:[/bold red] {error}", highlight=False)
+        sys.exit(2)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        out.print(installed_version("lethe"))
+        raise typer.Exit
+
+
+@app.callback()
+def _tour(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(rich_help_panel=TRY)
+def demo(
+    data_dir: Annotated[Path, typer.Option(help="Where the demo lives and leaves its files.")] = Path(".lethe/demo"),
+    subjects: Annotated[int, typer.Option(min=1, max=50, help="How many of the 200 people ask to be forgotten.")] = 20,
+) -> None:
+    """Watch a deletion go all the way, and hold a verified certificate at the end.
+
+    Trains a Gaussian mixture on 2,000 points of 200 people, starts the service, posts deletion requests over HTTP,
+    waits for the worker, downloads the certificate, verifies it offline and compares it with retraining.
+    """
+    from lethe.demo import run_demo
+
+    raise typer.Exit(run_demo(data_dir, subjects, out))
+
+
+@app.command(rich_help_panel=RUN)
+def up(
+    data_dir: DataDir = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    workers: Annotated[int, typer.Option(min=1, help="How many workers to start.")] = 1,
+    log_file: Annotated[Path | None, typer.Option(help="Write the logs there instead of to the terminal.")] = None,
+) -> None:
+    """Run everything here: API, worker and sweep, and in the embedded default Redis; restarts what dies.
+
+    Ctrl-C stops it cleanly. Tokens for each role are in the data folder under tokens/.
+    """
+    from lethe.up import run_up
+
+    raise typer.Exit(run_up(_configured(data_dir), host, port, workers, log_file))
+
+
+@app.command(rich_help_panel=RUN)
+def api(data_dir: DataDir = None, host: Host = "127.0.0.1", port: Port = 8000) -> None:
+    """Run only the API."""
+    import uvicorn
+
+    from service.app import create_app
+
+    settings = _configured(data_dir)
+    uvicorn.run(create_app(settings), host=host, port=port, log_config=None, access_log=False, server_header=False)
+
+
+@app.command(rich_help_panel=RUN)
+def worker(
+    data_dir: DataDir = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="Batches at once in this worker.")] = 1,
+) -> None:
+    """Run only a worker; start as many as you like, on any host."""
+    from worker.app import run_worker
+
+    run_worker(_configured(data_dir), concurrency)
+
+
+@app.command(rich_help_panel=RUN)
+def sweep(data_dir: DataDir = None) -> None:
+    """Run only the sweep: rings again for waiting work, destroys what is due. Needs no torch; two do no harm."""
+    from worker.sweep import run_sweep
+
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    run_sweep(_configured(data_dir), stop)
+
+
+@app.command(rich_help_panel=CHECK)
+def verify(
+    bundle: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A receipt or certificate (.json).")],
+    key: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Lethe's public key (.pem).")],
+    posterior: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="The model file it speaks of, to check it too.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Check a receipt or certificate offline.
+
+    Exits with 0 if it holds, 1 if it does not, 2 if a file cannot be read.
+    """
+    from lethe.verify import Rejected
+    from lethe.verify import verify as check
+
+    try:
+        found = check(bundle.read_bytes(), key.read_bytes(), posterior.read_bytes() if posterior else None)
+    except Rejected as reason:
+        _tell({"verified": False, "reason": str(reason)}, [f"[bold red]rejected[/bold red]: {reason}"], as_json)
+        raise typer.Exit(1) from None
+    lines = [f"[green]✓[/green] {check}" for check in found.checks]
+    not_proved = found.predicate.get("bound", {}).get("not_proved", [])
+    lines += [f"[yellow]not proved[/yellow]: {sentence}" for sentence in not_proved]
+    facts = {"verified": True, "kind": found.kind, "checks": found.checks, "predicate": found.predicate}
+    _tell(facts, [*lines, "[bold green]verified[/bold green]"], as_json)
+
+
+@app.command(rich_help_panel=ADMINISTER)
+def migrate(data_dir: DataDir = None) -> None:
+    """Bring the database to this version's schema. `lethe up` does it by itself."""
+    from lethe.up import prepare
+
+    prepare(_configured(data_dir))
+    out.print("The database is up to date.")
+
+
+@app.command(rich_help_panel=ADMINISTER)
+def secrets() -> None:
+    """Print fresh secrets, as lines for an environment file."""
+    for variable in ("LETHE_IDENTITY_KEY", "LETHE_SIGNING_KEY"):
+        out.print(f"{variable}={new_key()}", highlight=False)
+
+
+@token.command("issue")
+def token_issue(
+    role: Annotated[str, typer.Option(help="compliance, operator, auditor or engineer.")],
+    name: Annotated[str, typer.Option(help="Who will use it: deletions and idempotency keys belong to this name.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Make a token. It is shown once and stored only as a hash."""
+    from service.store.tables import Role
+    from service.store.tokens import issue_token
+
+    if role not in list(Role):
+        raise typer.BadParameter(f"choose one of {', '.join(Role)}", param_hint="--role")
+    with _database(data_dir).writing() as session:
+        secret = issue_token(session, name, Role(role), actor="lethe token issue")
+    out.print(secret, highlight=False, soft_wrap=True)
+
+
+@token.command("list")
+def token_list(data_dir: DataDir = None) -> None:
+    """Show all tokens, without their secrets."""
+    from service.store.tokens import list_tokens
+
+    table = Table("id", "name", "role", "issued", "revoked")
+    with _database(data_dir).reading() as session:
+        for row in list_tokens(session):
+            revoked = row.revoked_at.isoformat(timespec="seconds") if row.revoked_at else ""
+            table.add_row(str(row.id), row.caller, row.role, row.created_at.isoformat(timespec="seconds"), revoked)
+    out.print(table)
+
+
+@token.command("revoke")
+def token_revoke(token_id: uuid.UUID, data_dir: DataDir = None) -> None:
+    """Make a token useless from now on."""
+    from service.store.errors import NotFound
+    from service.store.tokens import revoke_token
+
+    try:
+        with _database(data_dir).writing() as session:
+            revoke_token(session, token_id, actor="lethe token revoke")
+    except NotFound as error:
+        raise typer.BadParameter(str(error)) from None
+    out.print("Revoked.")
+
+
+@bench.command("forget")
+def bench_forget(
+    removed: Annotated[int, typer.Option(min=1, max=1999, help="How many of the 2,000 points to remove.")] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+) -> None:
+    """Forgetting against retraining from scratch, on a Gaussian mixture."""
+    from lethe.bench import bench_gaussian_mixture, show
+
+    row = bench_gaussian_mixture(removed)
+    _tell(row, [show(row)], as_json)
+
+
+def _configured(data_dir: Path | None) -> Settings:
+    from service.logs import configure_logging
+
+    settings = load_settings(data_dir)
+    configure_logging(settings.log_level)
+    return settings
+
+
+def _database(data_dir: Path | None) -> Any:
+    from service.store.database import Database
+
+    return Database(load_settings(data_dir).database)
+
+
+def _tell(facts: dict[str, Any], lines: list[Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(facts))
+    else:
+        for line in lines:
+            out.print(line, highlight=False)

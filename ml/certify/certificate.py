@@ -1,0 +1,68 @@
+"""What a certificate states, in values that survive JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+Level = Literal["proved", "none"]
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """One condition of the bound: what was computed, what it had to stay within, and what it means."""
+
+    name: str
+    holds: bool
+    value: float
+    limit: float
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The numbers the bound was computed from; NaN where an earlier condition failed."""
+
+    gradient_norm: float
+    newton_decrement: float
+    newton_step_norm: float
+    lambda_min: float
+    lipschitz: float
+    kantorovich: float
+    radius: float
+    rounding: float
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A bound in nats on the KL divergence between the processed posterior and the reference, or why there is none."""
+
+    epsilon: float
+    epsilon_reverse: float
+    level: Level
+    reference: str
+    direction: str
+    n_retained: int
+    assumptions: tuple[Assumption, ...]
+    constants: Constants
+    not_proved: tuple[str, ...]
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the level is "none": the conditions that failed, in words."""
+        return tuple(f"not shown: {a.meaning}" for a in self.assumptions if not a.holds)
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain JSON values; infinity and NaN, which JSON lacks, become None."""
+        return {**_plain(asdict(self)), "reasons": list(self.reasons)}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,96 @@
+"""Variational inference to the optimum: the family's own sweeps from far away, Newton at the end."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ml.errors import InvalidInput, NumericalFailure
+from ml.inference.newton import newton_step
+from ml.models.family import Family
+from ml.posterior import MeanFieldGaussian
+
+_MAX_SWEEPS = 10_000
+_MAX_NEWTON_STEPS = 50
+_HANDOVER = 1e-2  # sweeps that move λ by less than this leave the rest to Newton
+_LAST_HANDOVER = 1e-8
+_STAGNATION = 1e-8  # below it a Newton step that no longer shrinks is rounding
+
+OnStep = Callable[[int, float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    posterior: MeanFieldGaussian
+    iterations: int
+    gradient_norm: float
+
+
+def train(
+    family: Family,
+    data: Tensor,
+    start: MeanFieldGaussian,
+    tolerance: float = 1e-10,
+    on_step: OnStep | None = None,
+) -> Trained:
+    """Minimise F from `start` until a Newton step moves λ by at most `tolerance` or by rounding alone.
+
+    `on_step(iteration, step_length)` is told of every iteration. Sweeps go on where the Hessian is not yet
+    positive definite; where it never becomes so, the start leads to a saddle and NumericalFailure is raised.
+    """
+    family.check_data(data)
+    family.check_posterior(start)
+    if not 0 <= tolerance < math.inf:
+        raise InvalidInput(f"tolerance is {tolerance}: pass a finite number, 0 for rounding accuracy")
+    progress = _Progress(on_step)
+    posterior, handover = start, _HANDOVER
+    while True:
+        posterior = _settle(family, data, posterior, handover, progress)
+        try:
+            return _polish(family, data, posterior, tolerance, progress)
+        except NumericalFailure:
+            if handover <= _LAST_HANDOVER:
+                raise
+        handover /= 100
+
+
+class _Progress:
+    def __init__(self, on_step: OnStep | None) -> None:
+        self.iterations = 0
+        self._on_step = on_step
+
+    def step(self, length: float) -> None:
+        self.iterations += 1
+        if self._on_step is not None:
+            self._on_step(self.iterations, length)
+
+
+def _settle(
+    family: Family, data: Tensor, posterior: MeanFieldGaussian, handover: float, progress: _Progress
+) -> MeanFieldGaussian:
+    for _ in range(_MAX_SWEEPS):
+        swept = family.sweep(posterior, data)
+        length = float((swept.flat() - posterior.flat()).norm())
+        progress.step(length)
+        posterior = swept
+        if length <= handover:
+            return posterior
+    raise NumericalFailure(
+        f"training still moved after {_MAX_SWEEPS} sweeps: start from another seed or use fewer components"
+    )
+
+
+def _polish(
+    family: Family, data: Tensor, posterior: MeanFieldGaussian, tolerance: float, progress: _Progress
+) -> Trained:
+    at, previous = family.expand(posterior, data), math.inf
+    for _ in range(_MAX_NEWTON_STEPS):
+        after = newton_step(family, at, data)
+        length = float((after.posterior.flat() - at.posterior.flat()).norm())
+        progress.step(length)
+        at = after
+        if length <= tolerance or (length <= _STAGNATION and length > previous / 2):
+            return Trained(at.posterior, progress.iterations, float(at.gradient.norm()))
+        previous = length
+    raise NumericalFailure(f"Newton's method did not settle in {_MAX_NEWTON_STEPS} steps: start from another seed")

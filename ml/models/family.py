@@ -1,0 +1,56 @@
+"""What a model family gives to training, forgetting and certification, which know no family by name.
+
+The energy of a family over data z_1..z_n is F(λ) = Σ_i h(λ, z_i) + f(λ), with λ = (mean, std) of its mean-field
+posterior, h = -E_q log p(z | θ) and f = KL(q_λ ‖ prior). Every vector and matrix is in the order of `flat()`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from ml.posterior import MeanFieldGaussian
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Worst-case float64 error of an expansion: Euclidean for the gradient, spectral for the Hessian."""
+
+    gradient: float
+    hessian: float
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """F, ∇F and ∇²F at one posterior, and how exact they are: one pass serves the step and its certificate."""
+
+    posterior: MeanFieldGaussian
+    energy: float
+    gradient: Tensor
+    hessian: Tensor
+    rounding: Rounding
+
+
+class Family(Protocol):
+    def check_data(self, data: Tensor) -> None:
+        """Raise InvalidInput unless the rows can be modelled."""
+
+    def check_posterior(self, posterior: MeanFieldGaussian) -> None:
+        """Raise InvalidInput unless the posterior belongs to this family."""
+
+    def initial(self, data: Tensor, seed: int) -> MeanFieldGaussian:
+        """A posterior to start training from."""
+
+    def sweep(self, posterior: MeanFieldGaussian, data: Tensor) -> MeanFieldGaussian:
+        """One pass of the family's own descent: cheap, never raises F, need not converge fast near the end."""
+
+    def expand(self, posterior: MeanFieldGaussian, data: Tensor) -> Expansion:
+        """F and its first two derivatives, with an a-priori bound on their rounding."""
+
+    def group_gradient(self, posterior: MeanFieldGaussian, group: Tensor) -> Tensor:
+        """Σ_{z in group} ∇h(λ, z): the data's part only, without the prior's."""
+
+    def lipschitz(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
+        """L with ‖∇³F‖ ≤ L on the Euclidean ball of that radius around λ, proved; inf where none is known."""

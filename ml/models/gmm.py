@@ -1,0 +1,151 @@
+"""A Bayesian Gaussian mixture with unit-variance components, uniform weights and prior μ_k ~ N(0, prior_std² I).
+
+q(μ_k) = N(m_k, diag s_k²). The responsibilities are optimised out, so λ = (m, s) are the only parameters:
+
+    u_k = (x - m_k, -s_k)      φ = softmax_k(-½|u_k|²)
+    h(λ, x) = -log Σ_k exp(-½|u_k|²) + log K + d/2 log 2π
+    f(λ)    = Σ (m² + s²)/(2σ²) - log s + log σ - ½                                    σ = prior_std
+    ∇h  = -Σ_k φ_k u_k
+    ∇²h = Σ_k φ_k P_k - [Σ_k φ_k u_k u_kᵀ - (Σ_k φ_k u_k)(Σ_k φ_k u_k)ᵀ]               P_k: identity on block k
+
+(u_k stands in block k of λ; -½|u_k|² is the usual Σ_j x_j m_kj - (m_kj² + s_kj²)/2 less ½|x|², which spares F the
+cancellation of two large sums.) F = Σ h + f is a negative evidence lower bound, constants included.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ml.errors import InvalidInput
+from ml.models import gmm_bounds
+from ml.models.family import Expansion
+from ml.posterior import MeanFieldGaussian
+
+# Squares and sums of squares of anything smaller stay finite in float64.
+_LARGEST_VALUE = 1e100
+
+
+@dataclass(frozen=True, eq=False)
+class Weighing:
+    """n rows seen from K components. Rows run along the last axis, so that each operation is one long loop."""
+
+    offsets: Tensor  # x - m_k: (K, d, n)
+    reach: Tensor  # |u_k|²: (K, n)
+    phi: Tensor  # responsibilities: (K, n)
+
+
+@dataclass(frozen=True)
+class GaussianMixture:
+    components: int
+    dimensions: int
+    prior_std: float
+
+    def __post_init__(self) -> None:
+        for name, value in (("components", self.components), ("dimensions", self.dimensions)):
+            if type(value) is not int or value < 1:
+                raise InvalidInput(f"{name} is {value!r}: pass a whole number of at least 1")
+        if type(self.prior_std) not in (int, float) or not 0 < self.prior_std < math.inf:
+            raise InvalidInput(f"prior_std is {self.prior_std!r}: pass a positive finite number")
+
+    def check_data(self, data: Tensor) -> None:
+        if data.ndim != 2 or data.shape[1] != self.dimensions:
+            raise InvalidInput(f"data has shape {tuple(data.shape)}: pass rows of {self.dimensions} columns")
+        if data.dtype != torch.float64:
+            raise InvalidInput(f"data is {data.dtype}: convert it to torch.float64")
+        if len(data) < self.components:
+            raise InvalidInput(
+                f"{len(data)} rows cannot carry {self.components} components: keep more rows or use fewer components"
+            )
+        if not float(data.abs().max()) <= _LARGEST_VALUE:
+            raise InvalidInput("data holds NaN, infinity or values beyond 1e100: clean, scale or drop those rows")
+
+    def check_posterior(self, posterior: MeanFieldGaussian) -> None:
+        expected = (self.components, self.dimensions)
+        if posterior.mean.shape != expected:
+            raise InvalidInput(f"posterior has shape {tuple(posterior.mean.shape)}: this mixture needs {expected}")
+        if float(posterior.flat().abs().max()) > _LARGEST_VALUE:
+            raise InvalidInput("posterior holds values beyond 1e100: scale the data and train again")
+
+    def initial(self, data: Tensor, seed: int) -> MeanFieldGaussian:
+        """k-means++ seeding: each next centre is a row drawn with probability ∝ its squared distance to the nearest."""
+        self.check_data(data)
+        generator = torch.Generator().manual_seed(seed)
+        draws = torch.rand(self.components, generator=generator, dtype=torch.float64).to(data.device)
+        picked = [int(draws[0] * len(data))]
+        nearest = (data - data[picked[0]]).square().sum(1)
+        for draw in draws[1:]:
+            mass = nearest.cumsum(0)
+            picked.append(int(torch.searchsorted(mass, draw * mass[-1]).clamp(max=len(data) - 1)))
+            nearest = torch.minimum(nearest, (data - data[picked[-1]]).square().sum(1))
+        precision = self.prior_std**-2 + len(data) / self.components
+        return MeanFieldGaussian(data[picked], torch.full_like(data[picked], precision**-0.5))
+
+    def sweep(self, posterior: MeanFieldGaussian, data: Tensor) -> MeanFieldGaussian:
+        """Coordinate ascent in closed form: m_k = Σφx / (1/σ² + Σφ), s_k² = 1 / (1/σ² + Σφ)."""
+        precision = torch.full_like(posterior.mean, self.prior_std**-2)
+        total = torch.zeros_like(posterior.mean)
+        for rows, seen in self.weigh(posterior, data):
+            precision += seen.phi.sum(1, keepdim=True)
+            total += seen.phi @ rows
+        return MeanFieldGaussian(total / precision, precision.rsqrt())
+
+    def expand(self, posterior: MeanFieldGaussian, data: Tensor) -> Expansion:
+        energy, gradient, hessian = self._prior(posterior)
+        energy += len(data) * (math.log(self.components) + self.dimensions / 2 * math.log(2 * math.pi))
+        own_block = _own_block(self.components, self.dimensions, data.device)
+        fixed = -posterior.std.unsqueeze(2)
+        first = second = largest = 0.0
+        for _, seen in self.weigh(posterior, data):
+            u = torch.stack([seen.offsets, fixed.expand_as(seen.offsets)])  # (2, K, d, n)
+            weighted = (u * seen.phi.unsqueeze(1)).flatten(0, 2)
+            energy += float((0.5 * seen.reach.amin(0) + seen.phi.amax(0).log()).sum())
+            gradient -= weighted.sum(1)
+            hessian += weighted @ weighted.T - own_block * (weighted @ u.flatten(0, 2).T)
+            hessian.diagonal().view(2, self.components, -1).add_(seen.phi.sum(1, keepdim=True))
+            spread = seen.phi * seen.reach
+            first += float(spread.sum())
+            second += float(spread.flatten().dot(seen.reach.flatten()))
+            largest = max(largest, float(seen.reach.max()))
+        rounding = gmm_bounds.rounding(self, posterior, len(data), first, second, largest)
+        return Expansion(posterior, energy, gradient, (hessian + hessian.T) / 2, rounding)
+
+    def group_gradient(self, posterior: MeanFieldGaussian, group: Tensor) -> Tensor:
+        gradient = torch.zeros_like(posterior.flat())
+        for _, seen in self.weigh(posterior, group):
+            pull = (seen.phi.unsqueeze(1) * seen.offsets).sum(2)
+            gradient += torch.cat([-pull.flatten(), (seen.phi.sum(1, keepdim=True) * posterior.std).flatten()])
+        return gradient
+
+    def lipschitz(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
+        return gmm_bounds.lipschitz(self, posterior, data, radius)
+
+    def weigh(self, posterior: MeanFieldGaussian, data: Tensor) -> Iterator[tuple[Tensor, Weighing]]:
+        """The rows in chunks, so that memory stays bounded, each chunk with its view from the components."""
+        width = posterior.std.square().sum(1, keepdim=True)
+        for rows in data.split(gmm_bounds.CHUNK_ROWS):
+            offsets = rows.T.contiguous() - posterior.mean.unsqueeze(2)
+            reach = offsets.square().sum(1) + width
+            yield rows, Weighing(offsets, reach, torch.softmax(-0.5 * reach, 0))
+
+    def _prior(self, posterior: MeanFieldGaussian) -> tuple[float, Tensor, Tensor]:
+        """f, ∇f and ∇²f."""
+        flat, std, precision = posterior.flat(), posterior.std.flatten(), self.prior_std**-2
+        inverse = std.reciprocal()
+        energy = float(0.5 * precision * flat.dot(flat) + inverse.log().sum())
+        gradient = precision * flat
+        gradient[len(std) :] -= inverse
+        hessian = torch.diag(torch.cat([torch.zeros_like(std), inverse.square()]) + precision)
+        return energy + len(std) * (math.log(self.prior_std) - 0.5), gradient, hessian
+
+
+@functools.lru_cache(maxsize=16)
+def _own_block(components: int, dimensions: int, device: torch.device) -> Tensor:
+    """1 where two entries of λ belong to the same component, else 0."""
+    owner = torch.arange(components, device=device).repeat_interleave(dimensions).repeat(2)
+    return (owner.unsqueeze(1) == owner).to(torch.float64)

@@ -1,0 +1,102 @@
+"""What can be proved of a Gaussian mixture's energy: its third derivative on a ball, and the rounding of the first two.
+
+Both are worst cases, so that a certificate resting on them holds whatever the data.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ml.models.family import Rounding
+from ml.posterior import MeanFieldGaussian
+
+if TYPE_CHECKING:
+    from ml.models.gmm import GaussianMixture, Weighing
+
+CHUNK_ROWS = 4096
+
+_UNIT = 2.0**-53  # float64 unit roundoff
+_LARGEST_NOISE = 1e-3  # beyond it "relative error" stops being first order
+
+
+def _gamma(operations: float) -> float:
+    """Higham's γ_k = ku/(1-ku): the relative error that k roundings can build up, in whatever order."""
+    product = operations * _UNIT
+    return product / (1 - product) if product < 1 else math.inf
+
+
+def lipschitz(model: GaussianMixture, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
+    """A bound of ‖∇³F‖ on the ball of that radius R around λ.
+
+    Along λ + tv, |v| = 1, with b_k = u_k·v_k, c_k = |v_k|² = t_k² and cumulants under φ, the third derivative of
+    log Σ exp(-½|u_k|²) is κ₃(b) - 3 Cov(b, c). For an independent copy b' of b, |κ₃(b)| ≤ E|b - b'|³ by Jensen, and
+    Cov(b, c) = ½ E(b - b')(c - c'). As |b_k - b_l| ≤ w_k t_k + w_l t_l with w_k ≥ |u_k|, and t_k² + t_l² ≤ 1, one row
+    contributes at most
+
+        Σ_{k≠l} φ_k φ_l (z_k + z_l)(t_k² + t_l²) = Σ_k t_k² 2φ_k [(1 - φ_k) z_k + Σ_{l≠k} φ_l z_l]     z = √2 w³ + 3/2 w
+
+    (√2 from the power mean (w_k² + w_l²)^(3/2) ≤ √2 (w_k³ + w_l³)), so all rows together at most the largest of the K
+    coefficients of t_k². The prior adds no more than 2/s³, from -log s, at the smallest s in the ball: of order n^(3/2),
+    it outgrows the rows' part.
+    """
+    smallest = float(posterior.std.min()) - radius
+    if not smallest > 0:
+        return math.inf
+    coefficients = posterior.mean.new_zeros(model.components)
+    for _, seen in model.weigh(posterior, data):
+        coefficients += _third_derivative(seen, radius)
+    inflation = 1 + _gamma(2 * len(data) + 64)  # the relative rounding of a sum of nonnegative terms
+    return (float(coefficients.max()) + 2 / smallest**3) * inflation
+
+
+def _third_derivative(seen: Weighing, radius: float) -> Tensor:
+    """The coefficients of t_k², summed over rows, when λ may be anywhere in the ball.
+
+    There |u_k| ≤ w_k = |u_k⁻| + R, and each exponent -½|u_k|² moves by at most S = max_k |u_k⁻|R + R²/2. Since
+    ∂φ_k = φ_k (∂a_k - Σ φ ∂a), the product of two responsibilities grows by at most e^(4S).
+    """
+    reach = seen.reach.amax(0)
+    shift = reach.sqrt() * radius + radius**2 / 2 + _exponent_error(seen.offsets.shape[1]) * (1 + reach)
+    slope = seen.reach.sqrt() + radius
+    z = slope * (math.sqrt(2) * slope.square() + 1.5)
+    weighted = seen.phi * z
+    both = seen.phi * (z + weighted.sum(0))
+    # Inflated before the difference, which cancels where one φ_k is 1.
+    return ((both * (1 + 32 * _UNIT) - 2 * seen.phi * weighted) * (2 * torch.exp(4 * shift))).sum(1)
+
+
+def _exponent_error(dimensions: int) -> float:
+    """A computed -½|u_k|², a sum of 2d nonnegative terms, is off by at most this times 1 + |u_k|²."""
+    return _gamma(2 * dimensions + 8)
+
+
+def rounding(
+    model: GaussianMixture, posterior: MeanFieldGaussian, rows: int, first: float, second: float, largest: float
+) -> Rounding:
+    """The a-priori error of an expansion over so many rows, from moments of the reach q = |u|².
+
+    `first` and `second` are Σ φ_k q_k and Σ φ_k q_k² over rows and components, `largest` is the largest q.
+
+    A computed exponent is off by at most e_k = γ(1 + q_k), so φ_k by the factor 1 ± 2(e_k + Σφe + γ_K). Each row's terms
+    carry that error and that of a few products; a sum adds γ_depth times the sum of absolute values, in whatever order.
+    With M_p = Σ_k φ_k q_k^p for a row, and E[q^½] E[q] ≤ E[q^(3/2)] and its like, the rows' errors are at most
+
+        gradient: 4γ M_(3/2) + c M_½        Hessian: γ (4 M_1 + 12 M_2) + c (1 + 3 M_1)        c = 4γ + 2γ_K + γ_depth
+
+    and Cauchy-Schwarz leads from the half powers to the two moments.
+    """
+    gamma = _exponent_error(model.dimensions)
+    if gamma * (1 + largest) > _LARGEST_NOISE:
+        return Rounding(math.inf, math.inf)
+    depth = _gamma(min(rows, CHUNK_ROWS) + math.ceil(rows / CHUNK_ROWS) + 16)
+    c = 4 * gamma + 2 * _gamma(model.components + 16) + depth
+    precision, inverse = model.prior_std**-2, 1 / float(posterior.std.min())
+    gradient = 4 * gamma * math.sqrt(first * second) + c * math.sqrt(rows * first)
+    gradient += depth * (precision * float(posterior.flat().norm()) + inverse * math.sqrt(posterior.std.numel()))
+    hessian = gamma * (4 * first + 12 * second) + c * (rows + 3 * first)
+    hessian += depth * (precision + inverse**2)
+    return Rounding(gradient, hessian)

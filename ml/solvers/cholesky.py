@@ -1,0 +1,30 @@
+"""H⁻¹v by Cholesky factorisation: exact up to rounding, for Hessians small enough to store."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ml.errors import NumericalFailure
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """x with H x = v; `residual` is ‖v - H x‖₂ as computed."""
+
+    x: Tensor
+    residual: float
+    iterations: int
+    solver: str
+
+
+def solve(hessian: Tensor, vector: Tensor) -> Solution:
+    factor, failed_at = torch.linalg.cholesky_ex(hessian)
+    if int(failed_at) != 0 or not bool(torch.isfinite(factor).all()):
+        raise NumericalFailure(
+            "the Hessian is not positive definite, so this posterior is not near a minimum of its energy "
+            "(a saddle, or two components on top of each other): train it to convergence, from another seed "
+            "or with fewer components"
+        )
+    x = torch.cholesky_solve(vector.unsqueeze(1), factor).squeeze(1)
+    return Solution(x=x, residual=float((vector - hessian @ x).norm()), iterations=1, solver="cholesky")

@@ -1,0 +1,88 @@
+"""What surrounds every request: its id, its log line, its metrics, and the limit on its body."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.errors import TABLE, BodyTooLarge, problem
+from service.metrics import Metrics
+
+log = structlog.get_logger("http")
+SAFE_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class RequestScope:
+    """Gives each request an id (or takes the caller's), binds it to the logs, and notes how it ended."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if SAFE_REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        status = 500
+        started = time.perf_counter()
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            try:
+                await self._app(scope, receive, send_with_id)
+            finally:
+                self._note(scope, status, time.perf_counter() - started)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        # The template, never the path itself: what a caller types into a URL may be an identity.
+        route = getattr(scope.get("route"), "path", "unmatched")
+        method = scope["method"] if scope["method"] in {"GET", "POST", "PUT", "DELETE", "HEAD"} else "other"
+        self._metrics.requests.labels(method, route, status).inc()
+        self._metrics.latency.labels(method, route).observe(seconds)
+        log.info("request", method=method, route=route, status=status, milliseconds=round(seconds * 1000, 2))
+
+
+class BodyLimit:
+    """Refuses a body over the limit: by its announced length at once, else when it gets there."""
+
+    def __init__(self, app: ASGIApp, limit: int, upload_limit: int, upload_path: str) -> None:
+        self._app = app
+        self._limit = limit
+        self._upload_limit = upload_limit
+        self._upload_path = upload_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        limit = self._upload_limit if scope["path"] == self._upload_path else self._limit
+        announced = Headers(scope=scope).get("content-length", "0")
+        if announced.isdigit() and int(announced) > limit:
+            error = BodyTooLarge(limit)
+            await problem(TABLE[BodyTooLarge], error.detail)(scope, receive, send)
+            return
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise BodyTooLarge(limit)
+            return message
+
+        await self._app(scope, counted, send)

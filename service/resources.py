@@ -1,0 +1,84 @@
+"""What a running API holds, and the dependency aliases through which routes ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from service.errors import RoleForbidden, TokenMissing
+from service.metrics import Metrics
+from service.settings import Settings
+from service.store.artifacts import ArtifactStore
+from service.store.database import Database
+from service.store.doorbell import Doorbell
+from service.store.identities import IdentityHasher
+from service.store.signing import StatementSigner
+from service.store.tables import Role
+from service.store.tokens import Caller, find_caller
+
+bearer = HTTPBearer(auto_error=False, description="A token from `lethe token issue`.")
+
+
+@dataclass(frozen=True)
+class Resources:
+    settings: Settings
+    database: Database
+    artifacts: ArtifactStore
+    hasher: IdentityHasher
+    signer: StatementSigner
+    doorbell: Doorbell
+    metrics: Metrics
+
+    @classmethod
+    def open(cls, settings: Settings) -> Resources:
+        return cls(
+            settings=settings,
+            database=Database(settings.database),
+            artifacts=ArtifactStore(settings.artifact_dir),
+            hasher=IdentityHasher(settings.identity_key_bytes()),
+            signer=StatementSigner(settings.signing_key_bytes()),
+            doorbell=Doorbell(settings.broker),
+            metrics=Metrics(),
+        )
+
+    def close(self) -> None:
+        self.doorbell.close()
+        self.database.close()
+
+
+def resources_of(request: Request) -> Resources:
+    resources: Resources = request.app.state.resources
+    return resources
+
+
+def allowed(*roles: Role) -> Callable[[Request, HTTPAuthorizationCredentials | None], Caller]:
+    """A dependency that lets only these roles in and tells who is calling."""
+
+    def check(request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> Caller:
+        if credentials is None:
+            raise TokenMissing("send `Authorization: Bearer <token>`; `lethe token issue` makes one")
+        with resources_of(request).database.reading() as session:
+            caller = find_caller(session, credentials.credentials)
+        if caller is None:
+            raise TokenMissing("the token is unknown or revoked; `lethe token issue` makes a new one")
+        if caller.role not in roles:
+            raise RoleForbidden(f"role {caller.role} may not do this; it takes {' or '.join(roles)}")
+        return caller
+
+    return check
+
+
+def own_only(caller: Caller) -> str | None:
+    """Whose deletions this caller may see: compliance its own, everybody else's role all of them (None)."""
+    return caller.name if caller.role == Role.COMPLIANCE else None
+
+
+ResourcesDep = Annotated[Resources, Depends(resources_of)]
+Compliance = Annotated[Caller, Depends(allowed(Role.COMPLIANCE))]
+Engineer = Annotated[Caller, Depends(allowed(Role.ENGINEER))]
+DeletionReader = Annotated[Caller, Depends(allowed(Role.COMPLIANCE, Role.OPERATOR, Role.AUDITOR))]
+ModelReader = Annotated[Caller, Depends(allowed(Role.ENGINEER, Role.OPERATOR, Role.AUDITOR))]

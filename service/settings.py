@@ -1,0 +1,185 @@
+"""Every setting of Lethe, read once from the environment (or a `.env` file).
+
+Two ways to run:
+
+- embedded (neither DATABASE_URL nor REDIS_URL is set): SQLite, a child Redis and all secrets live under the data
+  folder, made at first start;
+- deployed (both are set): nothing is made up, so a missing or placeholder secret stops the start and is named.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import secrets
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service.broker_socket import broker_socket
+
+PLACEHOLDERS = ("change-me", "changeme", "placeholder", "password", "secret")
+KEY_BYTES = 32
+
+
+class ConfigurationError(Exception):
+    """The environment does not describe a Lethe that may start. The message names the variable and the remedy."""
+
+
+class Settings(BaseSettings):
+    """What the environment may set; the field name in capitals behind LETHE_ unless an alias says otherwise."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="LETHE_", env_file=".env", extra="ignore", frozen=True, populate_by_name=True
+    )
+
+    data_dir: Path = Path(".lethe")
+    database_url: SecretStr | None = Field(default=None, validation_alias="DATABASE_URL")
+    redis_url: SecretStr | None = Field(default=None, validation_alias="REDIS_URL")
+    identity_key: SecretStr | None = None
+    """Base64 of 32 bytes; keys the HMAC under which identities are looked up. Losing it loses every subject."""
+    signing_key: SecretStr | None = None
+    """Base64 of a 32-byte Ed25519 seed; signs receipts and certificates."""
+
+    max_body_bytes: int = Field(default=1 << 20, gt=0)
+    max_upload_bytes: int = Field(default=1 << 30, gt=0)
+    """Limit for model registrations, which carry a data set."""
+
+    batch_window_seconds: float = Field(default=1.0, ge=0)
+    """How long a doorbell waits, so that a burst of requests becomes one batch."""
+    lease_seconds: float = Field(default=15.0, gt=0)
+    """A worker silent for this long has lost its batch; it renews three times as often."""
+    sweep_seconds: float = Field(default=1.0, gt=0)
+    max_attempts: int = Field(default=5, ge=1)
+    superseded_retention_seconds: float = Field(default=0.0, ge=0)
+    """How long a superseded posterior is kept. Erased rows are never kept."""
+
+    log_level: str = "INFO"
+
+    @property
+    def embedded(self) -> bool:
+        return self.database_url is None and self.redis_url is None
+
+    @property
+    def database(self) -> str:
+        if self.database_url is None:
+            return f"sqlite:///{self.data_dir.resolve() / 'lethe.db'}"
+        url = self.database_url.get_secret_value()
+        # Hosting providers hand out the driverless forms; psycopg 3 is the one driver we ship.
+        for prefix in ("postgresql://", "postgres://"):
+            if url.startswith(prefix):
+                return "postgresql+psycopg://" + url.removeprefix(prefix)
+        return url
+
+    @property
+    def broker(self) -> str:
+        if self.redis_url is None:
+            return f"redis+socket://{quote(str(broker_socket(self.data_dir)))}"
+        return self.redis_url.get_secret_value()
+
+    @property
+    def artifact_dir(self) -> Path:
+        return self.data_dir / "artifacts"
+
+    @property
+    def token_dir(self) -> Path:
+        return self.data_dir / "tokens"
+
+    def identity_key_bytes(self) -> bytes:
+        return _decode_key("LETHE_IDENTITY_KEY", self.identity_key)
+
+    def signing_key_bytes(self) -> bytes:
+        return _decode_key("LETHE_SIGNING_KEY", self.signing_key)
+
+
+def load_settings(data_dir: Path | None = None) -> Settings:
+    """Read the environment, make the embedded default's secrets if they are missing, and refuse what is unsafe."""
+    overrides = {} if data_dir is None else {"data_dir": data_dir}
+    try:
+        settings = Settings(**overrides)  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise ConfigurationError(_describe(error)) from None
+    if settings.embedded:
+        return _with_local_secrets(settings)
+    _refuse_unsafe(settings)
+    return settings
+
+
+def new_key() -> str:
+    """A fresh secret for LETHE_IDENTITY_KEY or LETHE_SIGNING_KEY."""
+    return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Create a file that only its owner can read; raises FileExistsError rather than overwrite.
+
+    Linked into place when complete, so that a process starting at the same moment never reads half a key.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    draft.touch(mode=0o600, exist_ok=False)
+    try:
+        draft.write_text(text)
+        path.hardlink_to(draft)
+    finally:
+        draft.unlink()
+
+
+def _with_local_secrets(settings: Settings) -> Settings:
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    made = {
+        name: SecretStr(_read_or_make(settings.data_dir / "secrets" / f"{name}.key"))
+        for name in ("identity_key", "signing_key")
+        if getattr(settings, name) is None
+    }
+    return settings.model_copy(update=made)
+
+
+def _read_or_make(path: Path) -> str:
+    with contextlib.suppress(FileExistsError):
+        write_private(path, new_key())
+    return path.read_text().strip()
+
+
+def _refuse_unsafe(settings: Settings) -> None:
+    for variable, value in (("DATABASE_URL", settings.database_url), ("REDIS_URL", settings.redis_url)):
+        text = value.get_secret_value().strip() if value else ""
+        if not text:
+            raise ConfigurationError(f"{variable} is not set: {_remedy(variable)}")
+        if (urlsplit(text).password or "").lower() in PLACEHOLDERS:
+            raise ConfigurationError(f"{variable} still holds a placeholder password: put the real one there.")
+    settings.identity_key_bytes()
+    settings.signing_key_bytes()
+
+
+def _decode_key(variable: str, value: SecretStr | None) -> bytes:
+    if value is None or not value.get_secret_value().strip():
+        raise ConfigurationError(f"{variable} is not set: {_remedy(variable)}")
+    try:
+        key = base64.b64decode(value.get_secret_value(), validate=True)
+    except binascii.Error:
+        key = b""
+    if len(key) != KEY_BYTES or len(set(key)) < 8:
+        raise ConfigurationError(
+            f"{variable} is a placeholder or damaged (it must be base64 of {KEY_BYTES} random bytes): "
+            f"{_remedy(variable)}"
+        )
+    return key
+
+
+def _remedy(variable: str) -> str:
+    if variable in ("DATABASE_URL", "REDIS_URL"):
+        return "set both DATABASE_URL and REDIS_URL, or neither for the embedded default."
+    return "run `lethe secrets` to make one and put it where your other secrets are."
+
+
+def _describe(error: ValidationError) -> str:
+    lines = []
+    for problem in error.errors(include_input=False, include_url=False):
+        name = str(problem["loc"][0]).upper()
+        variable = name if name.endswith("_URL") else f"LETHE_{name.removeprefix('LETHE_')}"
+        lines.append(f"{variable}: {problem['msg']}")
+    return "; ".join(lines)

@@ -1,0 +1,102 @@
+"""Receipts and certificates: what is stated, in which words, and its signature."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from service.store.errors import NotFound
+from service.store.signing import CERTIFICATE_TYPE, RECEIPT_TYPE, StatementSigner, bundle
+from service.store.tables import Certificate, Deletion, Model, Version
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a worker computed, as plain JSON values. The store signs it and adds nothing of its own to the bound."""
+
+    epsilon: float
+    level: str
+    bound: Mapping[str, Any]
+    rungs: Sequence[Mapping[str, Any]]
+    seconds: float
+
+
+def sign_receipt(signer: StatementSigner, deletion: Deletion, commitments: Sequence[str]) -> str:
+    """Our signed word that the request is durable, as a bundle."""
+    names = sorted(commitments)
+    envelope = signer.sign(
+        RECEIPT_TYPE,
+        [{"name": f"deletion/{deletion.id}", "digest": {"sha256": _digest("\n".join(names))}}],
+        {
+            "deletion": str(deletion.id),
+            "regulation": deletion.regulation,
+            "subjects": names,
+            "received_at": _timestamp(deletion.received_at),
+        },
+    )
+    return bundle(envelope)
+
+
+def issue(
+    signer: StatementSigner,
+    deletion: Deletion,
+    commitments: Sequence[str],
+    model: Model,
+    before: Version,
+    after: Version,
+    evidence: Evidence,
+    issued_at: datetime,
+) -> tuple[uuid.UUID, str]:
+    """Sign the certificate of one deletion in one model. Returns its id and its bundle."""
+    certificate_id = uuid.uuid4()
+    predicate = {
+        "certificate": str(certificate_id),
+        "deletion": str(deletion.id),
+        "regulation": deletion.regulation,
+        "subjects": sorted(commitments),
+        "received_at": _timestamp(deletion.received_at),
+        "issued_at": _timestamp(issued_at),
+        "model": {"id": str(model.id), "name": model.name, "family": model.family, "config": model.config},
+        "records": {
+            "before": before.record_count,
+            "after": after.record_count,
+            "forgotten_in_batch": before.record_count - after.record_count,
+        },
+        "dataset": {"before": before.dataset_digest, "after": after.dataset_digest},
+        "policy": {"epsilon": model.policy_epsilon},
+        "bound": dict(evidence.bound),
+        "rungs": [dict(rung) for rung in evidence.rungs],
+        "seconds": evidence.seconds,
+        "software": {"name": "lethe", "version": version("lethe")},
+    }
+    subjects = [_artifact(model, before), _artifact(model, after)]
+    return certificate_id, bundle(signer.sign(CERTIFICATE_TYPE, subjects, predicate))
+
+
+def find_bundle(session: Session, certificate_id: uuid.UUID, caller: str | None) -> str:
+    """A certificate as it was signed; with `caller` given, only if the deletion is theirs."""
+    certificate = session.get(Certificate, certificate_id)
+    if certificate is not None:
+        deletion = session.get_one(Deletion, certificate.deletion_id)
+        if caller is None or deletion.caller == caller:
+            return certificate.bundle
+    raise NotFound(f"there is no certificate {certificate_id}")
+
+
+def _artifact(model: Model, version: Version) -> dict[str, Any]:
+    return {"name": f"model/{model.id}/version/{version.number}", "digest": {"sha256": version.posterior_digest}}
+
+
+def _timestamp(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,87 @@
+"""From an identity to a keyed hash, at the door. Nothing behind this file ever sees the raw value."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import unicodedata
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import exists, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from service.store.tables import Record, Subject
+
+# SQLite allows 32,766 bound values in one statement and PostgreSQL 65,535; a subject row binds three.
+INSERT_CHUNK = 5_000
+
+
+@dataclass(frozen=True)
+class Identity:
+    """How an outside system names a person."""
+
+    type: str
+    value: str
+
+
+class IdentityHasher:
+    """HMAC-SHA-256 under the identity key: without the key, guessing e-mail addresses leads nowhere."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def lookup(self, identity: Identity) -> bytes:
+        value = unicodedata.normalize("NFC", identity.value).strip()
+        if identity.type == "email":
+            value = value.casefold()
+        return self.mac(f"{identity.type}\0{value}".encode())
+
+    def mac(self, message: bytes) -> bytes:
+        return hmac.digest(self._key, message, "sha256")
+
+
+def commitment(subject_key: bytes, lookup: bytes) -> str:
+    """What log and certificates call the person. Destroying the subject's key makes it a random number."""
+    return hmac.digest(subject_key, lookup, "sha256").hex()
+
+
+def anonymous_commitment(lookup: bytes) -> str:
+    """For a person nobody holds: a commitment whose key is thrown away at once."""
+    return commitment(secrets.token_bytes(32), lookup)
+
+
+def find_subjects(session: Session, lookups: Iterable[bytes]) -> Mapping[bytes, Subject]:
+    wanted = list(lookups)
+    found: dict[bytes, Subject] = {}
+    for start in range(0, len(wanted), INSERT_CHUNK):
+        chunk = wanted[start : start + INSERT_CHUNK]
+        found.update((s.lookup, s) for s in session.scalars(select(Subject).where(Subject.lookup.in_(chunk))))
+    return found
+
+
+def ensure_subjects(session: Session, lookups: Iterable[bytes]) -> Mapping[bytes, Subject]:
+    """The subjects behind these lookups, created where missing. Two registrations at once do not collide."""
+    wanted = sorted(set(lookups))  # one order for everybody: concurrent inserts cannot deadlock
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    for start in range(0, len(wanted), INSERT_CHUNK):
+        rows = [
+            {"id": uuid.uuid4(), "lookup": lookup, "key": secrets.token_bytes(32)}
+            for lookup in wanted[start : start + INSERT_CHUNK]
+        ]
+        session.execute(insert(Subject).values(rows).on_conflict_do_nothing(index_elements=["lookup"]))
+    return find_subjects(session, wanted)
+
+
+def forget_subjects(session: Session, subject_ids: Iterable[uuid.UUID]) -> int:
+    """Destroy the keys of those who have no record left anywhere; their commitments can no longer be linked."""
+    ids = list(subject_ids)
+    orphaned = session.scalars(
+        select(Subject).where(Subject.id.in_(ids), ~exists().where(Record.subject_id == Subject.id))
+    ).all()
+    for subject in orphaned:
+        session.delete(subject)
+    session.flush()
+    return len(orphaned)

@@ -1,0 +1,106 @@
+"""Models, their versions, and registration."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import insert, select
+from sqlalchemy.orm import Session
+
+from service.store import audit
+from service.store.artifacts import ArtifactStore, adopt, write_ahead
+from service.store.database import Database
+from service.store.datasets import Dataset, load_arrays, uploaded_dataset
+from service.store.errors import InvalidRegistration, NotFound
+from service.store.identities import ensure_subjects
+from service.store.tables import Model, Record, Version
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A model as an engineer hands it in. `lookups` holds the keyed hash of each row's subject."""
+
+    name: str
+    family: str
+    config: dict[str, Any]
+    policy_epsilon: float
+    posterior: bytes
+    records: bytes
+    lookups: Sequence[bytes]
+
+
+def register(database: Database, artifacts: ArtifactStore, registration: Registration, actor: str) -> uuid.UUID:
+    """Check everything, then store everything: files first, the rows that make them count in one transaction."""
+    dataset = uploaded_dataset(registration.records)
+    _check_fit(registration, dataset)
+    model_id = uuid.uuid4()
+    posterior_digest = write_ahead(database, artifacts, model_id, "posterior", registration.posterior)
+    dataset_digest = write_ahead(database, artifacts, model_id, "dataset", dataset.to_bytes())
+    with database.writing() as session:
+        _add_model(session, model_id, registration)
+        session.add(
+            Version(
+                model_id=model_id,
+                number=1,
+                posterior_digest=posterior_digest,
+                dataset_digest=dataset_digest,
+                record_count=len(dataset.records),
+            )
+        )
+        for digest in (posterior_digest, dataset_digest):
+            adopt(session, model_id, digest)
+        audit.record(session, actor, "model.registered", model_id, posterior=posterior_digest, dataset=dataset_digest)
+    return model_id
+
+
+def find_model(session: Session, model_id: uuid.UUID) -> Model:
+    model = session.get(Model, model_id)
+    if model is None:
+        raise NotFound(f"there is no model {model_id}")
+    return model
+
+
+def current_version(session: Session, model_id: uuid.UUID) -> Version:
+    return session.scalars(select(Version).where(Version.model_id == model_id, Version.superseded_at.is_(None))).one()
+
+
+def _add_model(session: Session, model_id: uuid.UUID, registration: Registration) -> None:
+    session.add(
+        Model(
+            id=model_id,
+            name=registration.name,
+            family=registration.family,
+            config=registration.config,
+            policy_epsilon=registration.policy_epsilon,
+        )
+    )
+    session.flush()
+    subjects = ensure_subjects(session, registration.lookups)
+    session.execute(
+        insert(Record),
+        [
+            {"model_id": model_id, "record": number, "subject_id": subjects[lookup].id}
+            for number, lookup in enumerate(registration.lookups)
+        ],
+    )
+
+
+def _check_fit(registration: Registration, dataset: Dataset) -> None:
+    """A mixture's parts must fit each other. The worker checks the rest, with the model in its hands."""
+    if len(registration.lookups) != len(dataset.records):
+        raise InvalidRegistration(
+            "subjects", f"{len(registration.lookups)} subjects for {len(dataset.records)} rows; give one for each row"
+        )
+    shape = (registration.config["components"], registration.config["dimensions"])
+    posterior = load_arrays("posterior", registration.posterior)
+    for name in ("mean", "std"):
+        if name not in posterior or posterior[name].shape != shape or posterior[name].dtype != "float64":
+            raise InvalidRegistration("posterior", f"needs a float64 tensor {name!r} of shape {shape}")
+    if not (posterior["std"] > 0).all():
+        raise InvalidRegistration("posterior", "every standard deviation must be positive")
+    points = dataset.arrays.get("x")
+    if points is None or points.ndim != 2 or points.shape[1] != shape[1] or points.dtype != "float64":
+        raise InvalidRegistration("records", f"needs a float64 tensor 'x' with {shape[1]} columns")

@@ -1,0 +1,142 @@
+"""Publishing: the one transaction that makes a forgotten version current, erases, completes and certifies."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from service.store import audit, certificates, deletions
+from service.store.artifacts import adopt, schedule_destruction
+from service.store.batches import Claim, end, records_of, targets_of
+from service.store.certificates import Evidence
+from service.store.errors import PolicyMissed
+from service.store.identities import forget_subjects
+from service.store.models import current_version
+from service.store.signing import StatementSigner
+from service.store.tables import (
+    BatchStatus,
+    Certificate,
+    Deletion,
+    DeletionStatus,
+    DeletionSubject,
+    DeletionTarget,
+    Model,
+    Record,
+    Version,
+    now,
+)
+
+
+@dataclass(frozen=True)
+class Processed:
+    """What a worker brings back. Both files are stored already."""
+
+    posterior_digest: str
+    dataset_digest: str
+    record_count: int
+    evidence: Evidence
+
+
+def publish(
+    session: Session, claim: Claim, processed: Processed, signer: StatementSigner, retention_seconds: float
+) -> Sequence[uuid.UUID]:
+    """Make the new version current, erase, complete and certify: all of it or none. Returns the certificates."""
+    batch = end(session, claim.batch_id, BatchStatus.PUBLISHED)
+    model = session.get_one(Model, claim.model_id)
+    _check_policy(model, processed.evidence)
+    before = current_version(session, claim.model_id)
+    after = _add_version(session, before, processed, retention_seconds)
+    audit.record(
+        session,
+        batch.worker,
+        "version.published",
+        model.id,
+        batch=str(batch.id),
+        posterior=after.posterior_digest,
+        dataset=after.dataset_digest,
+        epsilon=processed.evidence.epsilon,
+        level=processed.evidence.level,
+    )
+    targets = targets_of(session, batch.id)
+    issued = [_certify(session, target, model, before, after, processed.evidence, signer) for target in targets]
+    _erase(session, claim, batch.worker)
+    deletions.refresh(session, [target.deletion_id for target in targets])
+    return issued
+
+
+def _check_policy(model: Model, evidence: Evidence) -> None:
+    if not evidence.epsilon <= model.policy_epsilon:
+        raise PolicyMissed(
+            f"the certified bound {evidence.epsilon:.3g} (level {evidence.level}) is above the model's policy of "
+            f"{model.policy_epsilon:.3g}; nothing was published. Retrain the model without the records and register it."
+        )
+
+
+def _add_version(session: Session, before: Version, processed: Processed, retention_seconds: float) -> Version:
+    before.superseded_at = now()
+    session.flush()
+    after = Version(
+        id=uuid.uuid4(),
+        model_id=before.model_id,
+        number=before.number + 1,
+        posterior_digest=processed.posterior_digest,
+        dataset_digest=processed.dataset_digest,
+        record_count=processed.record_count,
+    )
+    session.add(after)
+    schedule_destruction(session, before.model_id, before.dataset_digest, now())
+    kept_until = now() + timedelta(seconds=retention_seconds)
+    schedule_destruction(session, before.model_id, before.posterior_digest, kept_until)
+    for digest in (after.posterior_digest, after.dataset_digest):
+        adopt(session, after.model_id, digest)
+    session.flush()
+    return after
+
+
+def _certify(
+    session: Session,
+    target: DeletionTarget,
+    model: Model,
+    before: Version,
+    after: Version,
+    evidence: Evidence,
+    signer: StatementSigner,
+) -> uuid.UUID:
+    deletion = session.get_one(Deletion, target.deletion_id)
+    commitments = session.scalars(
+        select(DeletionSubject.commitment).where(DeletionSubject.deletion_id == deletion.id)
+    ).all()
+    issued_at = now()
+    certificate_id, bundle = certificates.issue(
+        signer, deletion, commitments, model, before, after, evidence, issued_at
+    )
+    session.add(
+        Certificate(
+            id=certificate_id,
+            deletion_id=deletion.id,
+            model_id=model.id,
+            version_id=after.id,
+            batch_id=target.batch_id,
+            level=evidence.level,
+            epsilon=evidence.epsilon,
+            issued_at=issued_at,
+            bundle=bundle,
+        )
+    )
+    target.status = DeletionStatus.COMPLETED
+    audit.record(session, "lethe", "certificate.issued", certificate_id, deletion=str(deletion.id))
+    return certificate_id
+
+
+def _erase(session: Session, claim: Claim, worker: str) -> None:
+    """The rows are gone from the new data set; here goes what said whose they were, and the person's key."""
+    forgotten = records_of(claim.model_id, claim.batch_id)
+    subject_ids = session.scalars(select(Record.subject_id).distinct().where(forgotten)).all()
+    session.execute(delete(Record).where(forgotten).execution_options(synchronize_session=False))
+    keys = forget_subjects(session, subject_ids)
+    audit.record(session, worker, "records.erased", claim.model_id, records=len(claim.forgotten), keys_destroyed=keys)

@@ -1,0 +1,58 @@
+"""Statements and their signatures: in-toto Statement v1, canonical JSON (RFC 8785), DSSE envelope, Ed25519.
+
+The verifier in `lethe/verify.py` does not share a line with this file, so that each checks the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import rfc8785
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from securesystemslib.dsse import Envelope
+from securesystemslib.signer._crypto_signer import CryptoSigner
+from securesystemslib.signer._key import SSlibKey
+
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+RECEIPT_TYPE = "urn:lethe:receipt:v1"
+CERTIFICATE_TYPE = "urn:lethe:certificate:v1"
+BUNDLE_FORMAT = "lethe-bundle-v1"
+
+
+class StatementSigner:
+    """Holds the private key and never shows it."""
+
+    def __init__(self, seed: bytes) -> None:
+        private = Ed25519PrivateKey.from_private_bytes(seed)
+        raw = private.public_key().public_bytes_raw()
+        self.key_id = hashlib.sha256(raw).hexdigest()
+        self.public_pem = (
+            private.public_key()
+            .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+            .decode()
+        )
+        self._signer = CryptoSigner(private, SSlibKey(self.key_id, "ed25519", "ed25519", {"public": raw.hex()}))
+
+    def sign(
+        self, predicate_type: str, subjects: Sequence[Mapping[str, Any]], predicate: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The DSSE envelope of a statement about `subjects` (each a name and its SHA-256)."""
+        statement: dict[str, Any] = {
+            "_type": STATEMENT_TYPE,
+            "subject": list(subjects),
+            "predicateType": predicate_type,
+            "predicate": dict(predicate),
+        }
+        envelope = Envelope(rfc8785.dumps(statement), PAYLOAD_TYPE, {})
+        envelope.sign(self._signer)
+        signed: dict[str, Any] = envelope.to_dict()
+        return signed
+
+
+def bundle(envelope: Mapping[str, Any]) -> str:
+    """The file that people download. Canonical to the last byte, so that any changed byte shows."""
+    return rfc8785.dumps({"format": BUNDLE_FORMAT, "envelope": dict(envelope)}).decode()

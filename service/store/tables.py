@@ -1,0 +1,268 @@
+"""The tables. Statuses are documented data; the database enforces exclusivity, not a comment."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    DateTime,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeDecorator
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An aware UTC time on every database: SQLite forgets time zones, so they are put on and taken off here."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Role(StrEnum):
+    """Who may do what; a token has exactly one."""
+
+    COMPLIANCE = "compliance"  # creates deletions, reads its own
+    OPERATOR = "operator"  # sees every deletion and runs the service
+    AUDITOR = "auditor"  # reads deletions and certificates
+    ENGINEER = "engineer"  # registers models, pulls posteriors
+
+
+class DeletionStatus(StrEnum):
+    """Of a deletion, and of each model it concerns. A deletion is as far as the least advanced of its models."""
+
+    PENDING = "pending"  # durable, waiting for a worker
+    RUNNING = "running"  # in a batch that a worker holds
+    COMPLETED = "completed"  # forgotten, erased, certified; or no model held the subject
+    FAILED = "failed"  # given up; `failure` says why in plain words
+
+
+class BatchStatus(StrEnum):
+    RUNNING = "running"  # a worker holds its lease
+    PUBLISHED = "published"  # its version is current, or was
+    FAILED = "failed"  # it raised; its deletions went back to pending or failed
+    ABANDONED = "abandoned"  # its lease ran out; another batch took its deletions
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {datetime: UtcDateTime, dict[str, Any]: JSON, bytes: LargeBinary, float: Float(53)}  # noqa: RUF012
+
+
+class Token(Base):
+    """A bearer token, of which only the hash is kept. Several tokens of one caller may overlap for rotation."""
+
+    __tablename__ = "tokens"
+    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
+    caller: Mapped[str] = mapped_column(String(100))
+    role: Mapped[str] = mapped_column(String(16))
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    revoked_at: Mapped[datetime | None]
+
+
+class Subject(Base):
+    """A person, known only by a keyed hash. Deleting the row destroys the key and unlinks every commitment."""
+
+    __tablename__ = "subjects"
+    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
+    lookup: Mapped[bytes] = mapped_column(LargeBinary(32), unique=True)
+    key: Mapped[bytes] = mapped_column(LargeBinary(32))
+
+
+class Model(Base):
+    __tablename__ = "models"
+    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
+    name: Mapped[str] = mapped_column(String(100))
+    family: Mapped[str] = mapped_column(String(50))
+    config: Mapped[dict[str, Any]]
+    policy_epsilon: Mapped[float]
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class Record(Base):
+    """Which rows of a model's data set belong to whom. The rows themselves are in the data-set artifact."""
+
+    __tablename__ = "records"
+    model_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("models.id"), primary_key=True)
+    record: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    """The row's number at registration, kept for life."""
+    subject_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("subjects.id"), index=True)
+
+
+class Artifact(Base):
+    """A file under its SHA-256, inside its model's folder, from its writing to its logged destruction."""
+
+    __tablename__ = "artifacts"
+    model_id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
+    """No foreign key: a model's first files are written before the model is."""
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16))
+    size: Mapped[int]
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    destroy_at: Mapped[datetime | None] = mapped_column(index=True)
+    destroyed_at: Mapped[datetime | None]
+
+
+class Version(Base):
+    """One posterior of a model and the data set it stands for. The one not superseded is current."""
+
+    __tablename__ = "versions"
+    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
+    model_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("models.id"))
+    number: Mapped[int]
+    posterior_digest: Mapped[str] = mapped_column(String(64))
+    dataset_digest: Mapped[str] = mapped_column(String(64))
+    record_count: Mapped[int]
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    superseded_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        UniqueConstraint("model_id", "number"),
+        Index(
+            "uq_versions_current",
+            "model_id",
+            unique=True,
+            sqlite_where=text("superseded_at IS NULL"),
+            postgresql_where=text("superseded_at IS NULL"),
+        ),
+    )
+
+
+class Deletion(Base):
+    __tablename__ = "deletions"
+    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
+    caller: Mapped[str] = mapped_column(String(100), index=True)
+    regulation: Mapped[str] = mapped_column(String(10))
+    status: Mapped[str] = mapped_column(String(16), index=True)
+    outcome: Mapped[str | None] = mapped_column(Text)
+    request_id: Mapped[str] = mapped_column(String(64))
+    """Of the HTTP request that brought it; every log line about this deletion carries it."""
+    received_at: Mapped[datetime] = mapped_column(default=now)
+    completed_at: Mapped[datetime | None]
+
+
+class DeletionSubject(Base):
+    """Whom a deletion names. The link to the person goes when the person's last record is erased."""
+
+    __tablename__ = "deletion_subjects"
+    deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"), primary_key=True)
+    commitment: Mapped[str] = mapped_column(String(64), primary_key=True)
+    subject_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("subjects.id", ondelete="SET NULL"), index=True)
+
+
+class DeletionTarget(Base):
+    """A deletion's part in one model: the unit that is claimed, retried and certified."""
+
+    __tablename__ = "deletion_targets"
+    deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"), primary_key=True)
+    model_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("models.id"), primary_key=True)
+    status: Mapped[str] = mapped_column(String(16))
+    batch_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("batches.id"), index=True)
+    attempts: Mapped[int] = mapped_column(default=0)
+    not_before: Mapped[datetime]
+    """When an attempt may start: after the batch window at first, later after each failure."""
+    failure: Mapped[str | None] = mapped_column(Text)
+
+    __table_args__ = (Index("ix_deletion_targets_model_id_status", "model_id", "status"),)
+
+
+class Batch(Base):
+    """All deletions of one model that one worker removes together.
+
+    Its id is the fencing token: whoever wants to publish must still find it running, and a takeover ends that.
+    """
+
+    __tablename__ = "batches"
+    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
+    model_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("models.id"), index=True)
+    status: Mapped[str] = mapped_column(String(16))
+    worker: Mapped[str] = mapped_column(String(200))
+    phase: Mapped[str] = mapped_column(String(32), default="claimed")
+    percent: Mapped[float] = mapped_column(default=0.0)
+    lease_expires_at: Mapped[datetime]
+    started_at: Mapped[datetime] = mapped_column(default=now)
+    finished_at: Mapped[datetime | None]
+    failure: Mapped[str | None] = mapped_column(Text)
+
+    __table_args__ = (
+        Index(
+            "uq_batches_running",
+            "model_id",
+            unique=True,
+            sqlite_where=text("status = 'running'"),
+            postgresql_where=text("status = 'running'"),
+        ),
+    )
+
+
+class Certificate(Base):
+    __tablename__ = "certificates"
+    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
+    deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"))
+    model_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("models.id"), index=True)
+    version_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("versions.id"))
+    batch_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("batches.id"))
+    level: Mapped[str] = mapped_column(String(16))
+    epsilon: Mapped[float]
+    issued_at: Mapped[datetime] = mapped_column(default=now)
+    bundle: Mapped[str] = mapped_column(Text)
+    """The signed bundle, byte for byte as it is downloaded."""
+
+    __table_args__ = (UniqueConstraint("deletion_id", "model_id"),)
+
+
+class IdempotencyKey(Base):
+    """The first answer to a key, repeated byte for byte for ever."""
+
+    __tablename__ = "idempotency_keys"
+    caller: Mapped[str] = mapped_column(String(100), primary_key=True)
+    key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    body_mac: Mapped[bytes] = mapped_column(LargeBinary(32))
+    """Keyed, because a plain hash of a body that holds an e-mail address can be guessed."""
+    deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"))
+    response: Mapped[str] = mapped_column(Text)
+
+
+class AuditEntry(Base):
+    """What happened, written in the transaction that made it happen."""
+
+    __tablename__ = "audit_entries"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    at: Mapped[datetime] = mapped_column(default=now)
+    actor: Mapped[str] = mapped_column(String(200))
+    action: Mapped[str] = mapped_column(String(40))
+    concerns: Mapped[str] = mapped_column(String(100), index=True)
+    details: Mapped[dict[str, Any]]

@@ -1,0 +1,55 @@
+"""Bearer tokens: issued once, shown once, kept as a hash."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from service.store import audit
+from service.store.errors import NotFound
+from service.store.tables import Role, Token, now
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who is asking, as far as a token tells."""
+
+    name: str
+    role: Role
+
+
+def issue_token(session: Session, caller: str, role: Role, actor: str) -> str:
+    """Make a token and return it; it cannot be read again."""
+    secret = f"lethe_{role}_{secrets.token_urlsafe(32)}"
+    token = Token(id=uuid.uuid4(), caller=caller, role=role, digest=_digest(secret))
+    session.add(token)
+    audit.record(session, actor, "token.issued", token.id, caller=caller, role=role)
+    return secret
+
+
+def find_caller(session: Session, secret: str) -> Caller | None:
+    # 256 random bits need no slow hash, and looking the digest up tells nothing about the secret by its timing.
+    token = session.scalar(select(Token).where(Token.digest == _digest(secret), Token.revoked_at.is_(None)))
+    return Caller(token.caller, Role(token.role)) if token else None
+
+
+def list_tokens(session: Session) -> Sequence[Token]:
+    return session.scalars(select(Token).order_by(Token.created_at)).all()
+
+
+def revoke_token(session: Session, token_id: uuid.UUID, actor: str) -> None:
+    token = session.get(Token, token_id)
+    if token is None or token.revoked_at is not None:
+        raise NotFound("no active token has this id; `lethe token list` shows them")
+    token.revoked_at = now()
+    audit.record(session, actor, "token.revoked", token.id, caller=token.caller, role=token.role)
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

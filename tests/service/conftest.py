@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import httpx
+import pytest
+import uvicorn
+
+from service.app import create_app
+from service.settings import Settings
+from service.store.database import Database
+from service.store.tables import Role
+from service.store.tokens import issue_token
+from tests.conftest import wait_until
+
+
+@dataclass(frozen=True)
+class Api:
+    """A real server on a real port, and a token for each role."""
+
+    url: str
+    tokens: dict[Role, str]
+
+    def call(
+        self, role: Role | None, method: str, path: str, headers: dict[str, str] | None = None, **options: object
+    ) -> httpx.Response:
+        sent = dict(headers or {})
+        if role is not None:
+            sent["Authorization"] = f"Bearer {self.tokens[role]}"
+        return httpx.request(method, self.url + path, headers=sent, timeout=30, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def api(settings: Settings, database: Database) -> Iterator[Api]:
+    with database.writing() as session:
+        tokens = {role: issue_token(session, f"acme-{role}", role, actor="test") for role in Role}
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(create_app(settings), log_config=None, access_log=False, lifespan="on")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    wait_until(lambda: server.started, "the API listens")
+    yield Api(f"http://127.0.0.1:{listener.getsockname()[1]}", tokens)
+    server.should_exit = True
+    thread.join()
+    listener.close()

@@ -1,0 +1,96 @@
+"""The table of errors, one request for each row that a caller can reach."""
+
+from __future__ import annotations
+
+import uuid
+
+import httpx
+import pytest
+
+from service.errors import TABLE, BodyTooLarge, OperationalError, Row
+from service.settings import Settings
+from service.store import errors as store
+from service.store.tables import Role
+from tests.service.conftest import Api
+
+UNKNOWN = uuid.uuid4()
+
+
+@pytest.mark.parametrize(
+    ("role", "method", "path", "status", "slug"),
+    [
+        (Role.COMPLIANCE, "GET", f"/api/v1/deletions/{UNKNOWN}", 404, "not-found"),
+        (Role.AUDITOR, "GET", f"/api/v1/certificates/{UNKNOWN}", 404, "not-found"),
+        (Role.ENGINEER, "GET", f"/api/v1/models/{UNKNOWN}", 404, "not-found"),
+        (Role.ENGINEER, "GET", f"/api/v1/models/{UNKNOWN}/artifact", 404, "not-found"),
+        (None, "GET", "/no/such/path", 404, "not-found"),
+        (Role.COMPLIANCE, "PUT", "/api/v1/deletions", 405, "method-not-allowed"),
+        (None, "POST", "/healthz", 405, "method-not-allowed"),
+        (Role.COMPLIANCE, "GET", "/api/v1/deletions/not-a-uuid", 422, "invalid-request"),
+        (None, "POST", "/api/v1/deletions", 401, "token-missing"),
+        (None, "GET", f"/api/v1/deletions/{UNKNOWN}", 401, "token-missing"),
+        (None, "POST", "/api/v1/models", 401, "token-missing"),
+        (Role.AUDITOR, "POST", "/api/v1/deletions", 403, "role-forbidden"),
+        (Role.ENGINEER, "GET", f"/api/v1/deletions/{UNKNOWN}", 403, "role-forbidden"),
+        (Role.COMPLIANCE, "POST", "/api/v1/models", 403, "role-forbidden"),
+    ],
+)
+def test_each_error_is_a_problem(api: Api, role: Role | None, method: str, path: str, status: int, slug: str) -> None:
+    sent = {"json": {"subjects": [{"identity_type": "email", "identity_value": "a@example.org"}]}}
+    answer = api.call(role, method, path, **(sent if method == "POST" else {}))
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["type"] == f"urn:lethe:problem:{slug}"
+    assert problem["status"] == status
+    assert problem["title"]
+    assert problem["detail"]
+
+
+def test_a_bad_token_is_refused_with_a_challenge(api: Api) -> None:
+    answer = api.call(None, "GET", f"/api/v1/deletions/{UNKNOWN}", headers={"Authorization": "Bearer nonsense"})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_revoked_token_is_refused(api: Api, database: object) -> None:
+    from service.store.database import Database
+    from service.store.tokens import list_tokens, revoke_token
+
+    assert isinstance(database, Database)
+    with database.writing() as session:
+        for token in list_tokens(session):
+            revoke_token(session, token.id, actor="test")
+    assert api.call(Role.OPERATOR, "GET", f"/api/v1/deletions/{UNKNOWN}").status_code == 401
+
+
+def test_a_body_that_announces_too_much_is_refused(api: Api, settings: Settings) -> None:
+    answer = api.call(Role.COMPLIANCE, "POST", "/api/v1/deletions", content=b"x" * (settings.max_body_bytes + 1))
+    assert (answer.status_code, answer.json()["type"]) == (413, "urn:lethe:problem:too-large")
+
+
+def test_a_body_that_grows_too_large_is_refused(api: Api, settings: Settings) -> None:
+    def chunks() -> object:
+        for _ in range(settings.max_body_bytes // 65536 + 2):
+            yield b"x" * 65536
+
+    try:
+        answer = api.call(Role.COMPLIANCE, "POST", "/api/v1/deletions", content=chunks())
+    except (httpx.WriteError, httpx.RemoteProtocolError):
+        return  # the server may hang up on a body it has refused
+    assert answer.status_code == 413
+
+
+def test_malformed_json_is_a_problem(api: Api) -> None:
+    answer = api.call(
+        Role.COMPLIANCE, "POST", "/api/v1/deletions", content=b"{", headers={"Content-Type": "application/json"}
+    )
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:lethe:problem:invalid-request")
+
+
+def test_the_table_maps_every_store_error_a_route_can_meet() -> None:
+    internal = {store.StoreError, store.ArtifactDamaged, store.LeaseLost, store.PolicyMissed}
+    known = {kind for kind in vars(store).values() if isinstance(kind, type) and issubclass(kind, store.StoreError)}
+    assert known - internal <= set(TABLE)
+    assert {BodyTooLarge, OperationalError} <= set(TABLE)
+    assert all(isinstance(row, Row) for row in TABLE.values())

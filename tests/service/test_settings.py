@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import base64
+import stat
+from pathlib import Path
+
+import pytest
+
+from service.settings import ConfigurationError, load_settings, new_key, write_private
+
+DEPLOYED = {
+    "DATABASE_URL": "postgresql://lethe:x9f2@db/lethe",
+    "REDIS_URL": "redis://broker:6379/0",
+    "LETHE_IDENTITY_KEY": new_key(),
+    "LETHE_SIGNING_KEY": new_key(),
+}
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in DEPLOYED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def deploy(monkeypatch: pytest.MonkeyPatch, **changes: str | None) -> None:
+    for name, value in {**DEPLOYED, **changes}.items():
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+
+
+def test_the_embedded_default_makes_its_own_secrets_once() -> None:
+    first = load_settings()
+    again = load_settings()
+    assert first.embedded
+    assert first.database.startswith("sqlite:///")
+    assert first.identity_key_bytes() == again.identity_key_bytes()
+    assert first.signing_key_bytes() != first.identity_key_bytes()
+    for name in ("identity_key.key", "signing_key.key"):
+        mode = (first.data_dir / "secrets" / name).stat().st_mode
+        assert stat.S_IMODE(mode) == 0o600
+
+
+def test_a_private_file_is_never_overwritten(tmp_path: Path) -> None:
+    write_private(tmp_path / "key", "one")
+    with pytest.raises(FileExistsError):
+        write_private(tmp_path / "key", "two")
+    assert (tmp_path / "key").read_text() == "one"
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
+def test_deployed_settings_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    deploy(monkeypatch)
+    settings = load_settings()
+    assert not settings.embedded
+    assert settings.database == "postgresql+psycopg://lethe:x9f2@db/lethe"
+    assert settings.broker == "redis://broker:6379/0"
+    assert not (settings.data_dir / "secrets").exists()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        *((name, None) for name in DEPLOYED),
+        *((name, "") for name in DEPLOYED),
+        ("DATABASE_URL", "postgresql://lethe:change-me@db/lethe"),
+        ("REDIS_URL", "redis://:changeme@broker/0"),
+        ("LETHE_IDENTITY_KEY", "change-me"),
+        ("LETHE_SIGNING_KEY", "replace-this"),
+        ("LETHE_SIGNING_KEY", base64.b64encode(bytes(32)).decode()),
+        ("LETHE_IDENTITY_KEY", base64.b64encode(b"too short").decode()),
+    ],
+)
+def test_a_missing_or_placeholder_secret_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str | None
+) -> None:
+    deploy(monkeypatch, **{variable: value})
+    with pytest.raises(ConfigurationError, match=variable) as refusal:
+        load_settings()
+    assert not value or value not in str(refusal.value)
+
+
+def test_a_malformed_setting_is_named_without_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LETHE_LEASE_SECONDS", "soon")
+    with pytest.raises(ConfigurationError, match="LETHE_LEASE_SECONDS") as refusal:
+        load_settings()
+    assert "soon" not in str(refusal.value)
+
+
+def test_the_example_file_is_refused_as_it_stands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / ".env.example"
+    (tmp_path / ".env").write_text(example.read_text())
+    with pytest.raises(ConfigurationError):
+        load_settings()

@@ -1,0 +1,39 @@
+"""The sweep: rings again for work that nobody is doing, and destroys what is due. Any number may run at once."""
+
+from __future__ import annotations
+
+import threading
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.settings import Settings
+from service.store.artifacts import ArtifactStore, destroy_due
+from service.store.batches import models_to_ring
+from service.store.database import Database
+from service.store.doorbell import Doorbell
+
+log = structlog.get_logger("sweep")
+
+
+def sweep_once(database: Database, artifacts: ArtifactStore, doorbell: Doorbell) -> None:
+    with database.reading() as session:
+        waiting = models_to_ring(session)
+    for model_id in waiting:
+        doorbell.ring(model_id)
+    destroyed = destroy_due(database, artifacts)
+    if destroyed:
+        log.info("artifacts.destroyed", count=destroyed)
+
+
+def run_sweep(settings: Settings, stop: threading.Event) -> None:
+    """Sweep until `stop` is set. A database that is away is waited for."""
+    database, doorbell = Database(settings.database), Doorbell(settings.broker)
+    artifacts = ArtifactStore(settings.artifact_dir)
+    while not stop.wait(settings.sweep_seconds):
+        try:
+            sweep_once(database, artifacts, doorbell)
+        except (SQLAlchemyError, OSError):
+            log.exception("sweep.failed")
+    doorbell.close()
+    database.close()
