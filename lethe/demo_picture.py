@@ -45,4 +45,6 @@ def _mark_centres(axis: Axes, posterior: ml.MeanFieldGaussian) -> None:
     """Each component's centre with its posterior's two standard deviations, and the unit circle of its points."""
     for mean, std in zip(posterior.mean.tolist(), posterior.std.tolist(), strict=True):
         axis.add_patch(Circle((mean[0], mean[1]), 1.0, fill=False, color="black", linewidth=0.8, linestyle="--"))
-        axis.errorbar(*mean, xerr=2 * std[0], yerr=2 * std[1], fmt="o", color="black", markersize=4, capsize=2)
+        axis.errorbar(
+            mean[0], mean[1], xerr=2 * std[0], yerr=2 * std[1], fmt="o", color="black", markersize=4, capsize=2
+        )

@@ -1,0 +1,28 @@
+"""Bayesian inference forgetting in PyTorch: train, forget, certify. Knows no database, no environment, no network."""
+
+from ml.certify import Certificate, certify
+from ml.data import synthetic_mixture
+from ml.device import pick_device
+from ml.errors import ForgettingError, InvalidInput, NumericalFailure
+from ml.forgetting import Outcome, Rung, forget
+from ml.inference.variational import Trained, train
+from ml.models import Family, build
+from ml.posterior import MeanFieldGaussian
+
+__all__ = [
+    "Certificate",
+    "Family",
+    "ForgettingError",
+    "InvalidInput",
+    "MeanFieldGaussian",
+    "NumericalFailure",
+    "Outcome",
+    "Rung",
+    "Trained",
+    "build",
+    "certify",
+    "forget",
+    "pick_device",
+    "synthetic_mixture",
+    "train",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import torch
@@ -35,6 +35,10 @@ class Rung:
     epsilon: float
     level: str
     seconds: float
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain JSON values; an infinite bound, which JSON lacks, becomes None."""
+        return {**asdict(self), "epsilon": self.epsilon if math.isfinite(self.epsilon) else None}
 
 
 @dataclass(frozen=True, eq=False)

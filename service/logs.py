@@ -38,4 +38,5 @@ def configure_logging(level: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
+    logging.captureWarnings(True)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # prints whole URLs

@@ -45,5 +45,5 @@ def run_worker(settings: Settings, concurrency: int) -> None:
         configure_logging(settings.log_level)
 
     create_worker(settings).worker_main(
-        ["worker", f"--concurrency={concurrency}", "--without-gossip", "--without-mingle", "--loglevel=INFO"]
+        ["--quiet", "worker", f"--concurrency={concurrency}", "--without-gossip", "--without-mingle", "--loglevel=INFO"]
     )

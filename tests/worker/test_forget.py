@@ -1,0 +1,225 @@
+"""A batch from claim to certificate, against the closed form: with one component the mixture is conjugate."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import uuid
+from datetime import timedelta
+
+import numpy as np
+import pytest
+import structlog
+from safetensors.numpy import load
+from sqlalchemy import select, update
+
+from lethe.verify import verify
+from service.logs import configure_logging
+from service.settings import Settings
+from service.store.artifacts import destroy_due
+from service.store.database import Database
+from service.store.datasets import stored_dataset
+from service.store.deletions import find
+from service.store.models import current_version
+from service.store.tables import (
+    Artifact,
+    AuditEntry,
+    Batch,
+    Certificate,
+    DeletionSubject,
+    DeletionTarget,
+    Record,
+    Subject,
+    Version,
+    now,
+)
+from tests import samples
+from worker.forget import forget_pending
+from worker.workshop import Workshop
+
+
+def truth(*forgotten_people: int) -> np.ndarray:
+    kept = [row for row in range(len(samples.points())) if row // samples.ROWS_EACH not in forgotten_people]
+    return load(samples.posterior(samples.points()[kept]))["mean"]
+
+
+def files(settings: Settings, model_id: uuid.UUID) -> set[str]:
+    return {path.name for path in (settings.artifact_dir / str(model_id)).iterdir()}
+
+
+def test_a_batch_forgets_erases_certifies_and_publishes(
+    settings: Settings, database: Database, workshop: Workshop
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    first, second = (samples.ask(settings, database, number) for number in (1, 4))
+    assert forget_pending(workshop, model_id) is True
+    assert forget_pending(workshop, model_id) is False
+    with database.reading() as session:
+        version = current_version(session, model_id)
+        assert (version.number, version.record_count) == (2, len(samples.points()) - 8)
+        posterior = load(workshop.artifacts.get(model_id, version.posterior_digest))
+        assert np.allclose(posterior["mean"], truth(1, 4), atol=1e-9)
+        dataset = stored_dataset(workshop.artifacts.get(model_id, version.dataset_digest))
+        assert not set(dataset.records) & {*range(4, 8), *range(16, 20)}
+        assert np.array_equal(dataset.arrays["x"], samples.points()[dataset.records])
+        # The superseded files, which still hold the erased rows and their influence, are destroyed.
+        assert files(settings, model_id) == {version.posterior_digest, version.dataset_digest}
+        assert len(session.scalars(select(Record)).all()) == len(dataset.records)
+        assert len(session.scalars(select(Subject)).all()) == samples.PEOPLE - 2
+        assert set(session.scalars(select(DeletionSubject.subject_id))) == {None}
+        for view in (first, second):
+            found = find(session, view.deletion.id, caller=None)
+            assert (found.deletion.status, found.deletion.outcome) == ("completed", None)
+            bundle = session.get_one(Certificate, found.targets[0].certificate_id).bundle
+            checked = verify(
+                bundle.encode(),
+                workshop.signer.public_pem.encode(),
+                workshop.artifacts.get(model_id, version.posterior_digest),
+            )
+            assert checked.predicate["subjects"] == list(view.commitments)
+            assert checked.predicate["records"] == {"before": 40, "after": 32, "forgotten_in_batch": 8}
+        actions = list(session.scalars(select(AuditEntry.action).order_by(AuditEntry.id)))
+    assert actions.count("certificate.issued") == actions.count("deletion.completed") == 2
+    assert actions[-2:] == ["artifact.destroyed"] * 2
+
+
+def test_deletions_one_after_another_do_not_add_up_their_errors(
+    settings: Settings, database: Database, workshop: Workshop
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    for number in (0, 3, 7):
+        samples.ask(settings, database, number)
+        forget_pending(workshop, model_id)
+    with database.reading() as session:
+        versions = session.scalars(select(Version).order_by(Version.number)).all()
+        assert [version.record_count for version in versions] == [40, 36, 32, 28]
+        final = load(workshop.artifacts.get(model_id, versions[-1].posterior_digest))
+    assert np.allclose(final["mean"], truth(0, 3, 7), atol=1e-9)
+
+
+def test_forgetting_everybody_fails_with_a_plain_reason(
+    settings: Settings, database: Database, workshop: Workshop
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    view = samples.ask(settings, database, *range(samples.PEOPLE))
+    forget_pending(workshop, model_id)
+    with database.reading() as session:
+        found = find(session, view.deletion.id, caller=None)
+        assert (found.deletion.status, found.targets[0].status) == ("failed", "failed")
+        assert "delete the model" in (found.targets[0].failure or "")
+        assert current_version(session, model_id).number == 1
+        assert len(session.scalars(select(Record)).all()) == len(samples.points())
+
+
+def test_a_bound_above_the_policy_is_not_published(settings: Settings, database: Database, workshop: Workshop) -> None:
+    model_id = samples.register_sample(settings, database, epsilon=1e-40)  # below what rounding allows to prove
+    view = samples.ask(settings, database, 1)
+    forget_pending(workshop, model_id)
+    with database.reading() as session:
+        found = find(session, view.deletion.id, caller=None)
+        assert found.deletion.status == "failed"
+        assert "above the model's policy" in (found.targets[0].failure or "")
+        assert current_version(session, model_id).number == 1
+        assert session.scalars(select(Certificate)).all() == []
+
+
+def test_a_damaged_artifact_is_retried_not_published(
+    settings: Settings, database: Database, workshop: Workshop
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    view = samples.ask(settings, database, 1)
+    with database.reading() as session:
+        path = workshop.artifacts.path(model_id, current_version(session, model_id).dataset_digest)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + b"\0")
+    forget_pending(workshop, model_id)
+    with database.writing() as session:
+        found = find(session, view.deletion.id, caller=None)
+        assert (found.deletion.status, found.targets[0].attempts) == ("pending", 1)
+        assert "ArtifactDamaged" in (found.targets[0].failure or "")
+        session.execute(update(DeletionTarget).values(not_before=now()))
+    path.write_bytes(whole)
+    forget_pending(workshop, model_id)
+    with database.reading() as session:
+        assert find(session, view.deletion.id, caller=None).deletion.status == "completed"
+
+
+KILL_POINTS = {
+    "after the claim": "worker.forget._process = die",
+    "between the two files": "worker.forget._evidence = die",
+    "before publishing": "worker.forget.publish = die",
+    "inside the publishing transaction": "service.store.publishing._erase = die",
+    "after publishing": "worker.forget.destroy_due = die",
+}
+
+
+@pytest.mark.parametrize("patch", KILL_POINTS.values(), ids=KILL_POINTS.keys())
+def test_a_worker_killed_at_any_point_loses_nothing(
+    settings: Settings, database: Database, workshop: Workshop, patch: str
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    view = samples.ask(settings, database, 1)
+    _run_and_die(settings, model_id, patch)
+    with database.writing() as session:  # as if the lease had run out
+        session.execute(update(Batch).values(lease_expires_at=now() - timedelta(seconds=1)))
+        session.execute(update(Artifact).where(Artifact.destroy_at.is_not(None)).values(destroy_at=now()))
+    forget_pending(workshop, model_id)
+    destroy_due(workshop.database, workshop.artifacts)
+    with database.reading() as session:
+        version = current_version(session, model_id)
+        assert (version.number, version.record_count) == (2, 36)
+        assert find(session, view.deletion.id, caller=None).deletion.status == "completed"
+        assert len(session.scalars(select(Certificate)).all()) == 1
+        assert files(settings, model_id) == {version.posterior_digest, version.dataset_digest}
+        posterior = load(workshop.artifacts.get(model_id, version.posterior_digest))
+    assert np.allclose(posterior["mean"], truth(1), atol=1e-9)
+
+
+def _run_and_die(settings: Settings, model_id: uuid.UUID, patch: str) -> None:
+    """A real process that gets SIGKILL at the given point."""
+    script = f"""
+        import os, signal, uuid
+        import service.store.publishing, worker.forget
+        from service.settings import load_settings
+        from worker.workshop import Workshop
+
+        def die(*args, **options):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        {patch}
+        worker.forget.forget_pending(Workshop.open(load_settings()), uuid.UUID("{model_id}"))
+    """
+    assert settings.database_url
+    assert settings.redis_url
+    assert settings.identity_key
+    assert settings.signing_key
+    env = {
+        "DATABASE_URL": settings.database_url.get_secret_value(),
+        "REDIS_URL": settings.redis_url.get_secret_value(),
+        "LETHE_IDENTITY_KEY": settings.identity_key.get_secret_value(),
+        "LETHE_SIGNING_KEY": settings.signing_key.get_secret_value(),
+        "LETHE_DATA_DIR": str(settings.data_dir),
+        "LETHE_BATCH_WINDOW_SECONDS": "0",
+        "PATH": "/usr/bin:/bin",
+    }
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env=env, capture_output=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
+
+
+def test_every_log_line_of_a_deletion_carries_its_request_id(
+    settings: Settings, database: Database, workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    view = samples.ask(settings, database, 1, request_id="trace-42")
+    configure_logging("INFO")
+    try:
+        forget_pending(workshop, model_id)
+    finally:
+        structlog.reset_defaults()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    events = [line["event"] for line in lines if line.get("request_id") == "trace-42"]
+    assert events == ["deletion.claimed", "deletion.completed"]
+    assert all(line["deletion_id"] == str(view.deletion.id) for line in lines if "deletion_id" in line)
