@@ -1,6 +1,6 @@
 """Bayesian inference forgetting in PyTorch: train, forget, certify. Knows no database, no environment, no network."""
 
-from ml.certify import Certificate, certify
+from ml.certify import Certificate
 from ml.data import synthetic_mixture
 from ml.device import pick_device
 from ml.errors import ForgettingError, InvalidInput, NumericalFailure
@@ -20,7 +20,6 @@ __all__ = [
     "Rung",
     "Trained",
     "build",
-    "certify",
     "forget",
     "pick_device",
     "synthetic_mixture",

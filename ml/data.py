@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-# Five unit standard deviations between neighbours: separate classes whose tails touch.
-_CENTRES = torch.tensor([[2.5, 2.5], [-2.5, 2.5], [-2.5, -2.5], [2.5, -2.5]], dtype=torch.float64)
+# 4.4 standard deviations between neighbours: separate classes whose tails touch.
+_CENTRES = torch.tensor([[2.2, 2.2], [-2.2, 2.2], [-2.2, -2.2], [2.2, -2.2]], dtype=torch.float64)
 
 
 def synthetic_mixture(n: int = 2000, seed: int = 0) -> tuple[Tensor, Tensor]:

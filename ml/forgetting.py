@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ml.certify import Certificate
 from ml.certify.kantorovich import certify_expansion
-from ml.errors import InvalidInput
+from ml.errors import InvalidInput, NumericalFailure
 from ml.inference import newton
-from ml.models.family import Family
+from ml.models.family import Expansion, Family
 from ml.posterior import MeanFieldGaussian
 from ml.solvers import solve
 
@@ -69,21 +69,31 @@ def forget(
     at = family.expand(influence_step(family, posterior, data, forgotten), retained)
     certificate = certify_expansion(family, at, retained)
     rungs = [_rung("influence", 1, certificate, started)]
-    refining, steps = time.perf_counter(), 0
-    while not certificate.epsilon <= epsilon and steps < _MAX_NEWTON_STEPS:
-        steps += 1
-        report("newton", steps / (steps + 1))
-        at = newton.newton_step(family, at, retained)
-        certificate = certify_expansion(family, at, retained)
-    if steps:
+    if certificate.epsilon > epsilon:
+        refining = time.perf_counter()
+        at, certificate, steps = _refine(family, at, certificate, retained, epsilon, report)
         rungs.append(_rung("newton", steps, certificate, refining))
     report("done", 1.0)
     return Outcome(at.posterior, certificate, tuple(rungs), time.perf_counter() - started)
 
 
-def influence_step(
-    family: Family, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor
-) -> MeanFieldGaussian:
+def _refine(
+    family: Family, at: Expansion, certificate: Certificate, retained: Tensor, epsilon: float, report: OnProgress
+) -> tuple[Expansion, Certificate, int]:
+    for step in range(_MAX_NEWTON_STEPS):
+        report("newton", (step + 1) / (step + 2))
+        try:
+            at = newton.newton_step(family, at, retained)
+        except NumericalFailure:
+            # So much was forgotten that the basin is gone: the certificate says so, and the caller retrains.
+            return at, certificate, step
+        certificate = certify_expansion(family, at, retained)
+        if certificate.epsilon <= epsilon:
+            return at, certificate, step + 1
+    return at, certificate, _MAX_NEWTON_STEPS
+
+
+def influence_step(family: Family, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor) -> MeanFieldGaussian:
     """γ⁻ = γ + H(S)⁻¹ Σ_{z∈S'} ∇h(γ, z), followed along the natural parameters (μ/σ², 1/σ²).
 
     With (dm, ds) the step in (μ, σ), its push-forward is d(1/σ²) = -2ds/σ³ and d(μ/σ²) = dm/σ² - 2μ ds/σ³. Adding it

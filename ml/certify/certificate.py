@@ -55,7 +55,8 @@ class Certificate:
 
     def to_dict(self) -> dict[str, object]:
         """Plain JSON values; infinity and NaN, which JSON lacks, become None."""
-        return {**_plain(asdict(self)), "reasons": list(self.reasons)}
+        fields = {**asdict(self), "reasons": self.reasons}
+        return {name: _plain(value) for name, value in fields.items()}
 
 
 def _plain(value: object) -> object:

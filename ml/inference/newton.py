@@ -1,11 +1,11 @@
 """A damped Newton step on an energy: training is polished by it, forgetting refined."""
 
 import torch
+from torch import Tensor
 
 from ml.errors import NumericalFailure
 from ml.models.family import Expansion, Family
 from ml.solvers import solve
-from torch import Tensor
 
 _MAX_HALVINGS = 30
 # Two evaluations of one energy agree to this relative accuracy; a smaller rise says nothing.
@@ -24,9 +24,7 @@ def newton_step(family: Family, at: Expansion, data: Tensor) -> Expansion:
         if after.energy <= ceiling:
             return after
         length /= 2
-    raise NumericalFailure(
-        "no step along the Newton direction lowers the energy: retrain on the retained data instead"
-    )
+    raise NumericalFailure("no step along the Newton direction lowers the energy: retrain on the retained data instead")
 
 
 def _longest(std: Tensor, decrease: Tensor) -> float:

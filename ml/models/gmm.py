@@ -128,7 +128,7 @@ class GaussianMixture:
     def weigh(self, posterior: MeanFieldGaussian, data: Tensor) -> Iterator[tuple[Tensor, Weighing]]:
         """The rows in chunks, so that memory stays bounded, each chunk with its view from the components."""
         width = posterior.std.square().sum(1, keepdim=True)
-        for rows in data.split(gmm_bounds.CHUNK_ROWS):
+        for rows in torch.split(data, gmm_bounds.CHUNK_ROWS):
             offsets = rows.T.contiguous() - posterior.mean.unsqueeze(2)
             reach = offsets.square().sum(1) + width
             yield rows, Weighing(offsets, reach, torch.softmax(-0.5 * reach, 0))

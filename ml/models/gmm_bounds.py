@@ -40,8 +40,8 @@ def lipschitz(model: GaussianMixture, posterior: MeanFieldGaussian, data: Tensor
         Σ_{k≠l} φ_k φ_l (z_k + z_l)(t_k² + t_l²) = Σ_k t_k² 2φ_k [(1 - φ_k) z_k + Σ_{l≠k} φ_l z_l]     z = √2 w³ + 3/2 w
 
     (√2 from the power mean (w_k² + w_l²)^(3/2) ≤ √2 (w_k³ + w_l³)), so all rows together at most the largest of the K
-    coefficients of t_k². The prior adds no more than 2/s³, from -log s, at the smallest s in the ball: of order n^(3/2),
-    it outgrows the rows' part.
+    coefficients of t_k². The prior adds no more than 2/s³, from -log s, at the smallest s in the ball; it outgrows the
+    rows' part, being of order n^(3/2).
     """
     smallest = float(posterior.std.min()) - radius
     if not smallest > 0:
@@ -81,8 +81,8 @@ def rounding(
 
     `first` and `second` are Σ φ_k q_k and Σ φ_k q_k² over rows and components, `largest` is the largest q.
 
-    A computed exponent is off by at most e_k = γ(1 + q_k), so φ_k by the factor 1 ± 2(e_k + Σφe + γ_K). Each row's terms
-    carry that error and that of a few products; a sum adds γ_depth times the sum of absolute values, in whatever order.
+    A computed exponent is off by at most e_k = γ(1 + q_k), so φ_k by the factor 1 ± 2(e_k + Σφe + γ_K). Each row's
+    terms carry that error and that of a few products; a sum adds γ_depth of the sum of absolute values, in any order.
     With M_p = Σ_k φ_k q_k^p for a row, and E[q^½] E[q] ≤ E[q^(3/2)] and its like, the rows' errors are at most
 
         gradient: 4γ M_(3/2) + c M_½        Hessian: γ (4 M_1 + 12 M_2) + c (1 + 3 M_1)        c = 4γ + 2γ_K + γ_depth

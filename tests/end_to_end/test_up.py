@@ -1,0 +1,153 @@
+"""The whole of Lethe over real HTTP: `lethe up` in its embedded default, and the same code on PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+from lethe import Client
+from lethe.verify import verify
+from service.settings import new_key
+from tests import samples
+from tests.conftest import wait_until
+from tests.end_to_end.conftest import Running, free_port, is_ready
+
+pytestmark = pytest.mark.slow
+
+
+def register(engineer: Client) -> str:
+    parts = samples.parts()
+    manifest, subjects = json.loads(parts["manifest"]), json.loads(parts["subjects"])
+    return str(engineer.register_model(manifest, parts["posterior"], parts["records"], subjects)["id"])
+
+
+def check_forgotten(engineer: Client, compliance: Client, model: str, ended: dict[str, Any], people: set[int]) -> None:
+    """Completed, verified offline, and equal to the closed form on the retained data."""
+    assert ended["status"] == "completed", ended
+    posterior = engineer.posterior(model)
+    certificate = compliance.certificate(ended["models"][0]["certificate"])
+    assert verify(certificate, compliance.public_key(), posterior).kind == "certificate"
+    kept = [row for row in range(len(samples.points())) if row // samples.ROWS_EACH not in people]
+    expected = load(samples.posterior(samples.points()[kept]))
+    assert np.allclose(load(posterior)["mean"], expected["mean"], atol=1e-9)
+
+
+def test_a_deletion_goes_all_the_way_under_one_request_id(up: Running) -> None:
+    with up.client("engineer") as engineer, up.client("compliance") as compliance:
+        model = register(engineer)
+        receipt = compliance.delete([samples.person(2)])
+        assert verify(receipt["receipt"].encode(), compliance.public_key()).kind == "receipt"
+        ended = compliance.wait(receipt["id"])
+        check_forgotten(engineer, compliance, model, ended, {2})
+    traced = [line["event"] for line in up.log() if line.get("request_id") == receipt["request_id"]]
+    assert traced == ["request", "deletion.claimed", "deletion.completed"]
+    assert "person-2@example.org" not in (up.data_dir / "service.log").read_text()
+    assert b"person-2@example.org" not in (up.data_dir / "lethe.db").read_bytes()
+    code, left = up.stop()
+    assert (code, left) == (0, [])
+
+
+@pytest.mark.parametrize("victim", ["api", "worker-1", "redis", "sweep"])
+def test_killing_a_part_during_a_deletion_loses_nothing(up: Running, victim: str) -> None:
+    with up.client("engineer") as engineer, up.client("compliance") as compliance:
+        model = register(engineer)
+        pids = up.processes()
+        receipts = [compliance.delete([samples.person(number)]) for number in (1, 5)]
+        os.kill(pids[victim], signal.SIGKILL)
+        for receipt in receipts:
+            ended = compliance.wait(receipt["id"], timeout=60)
+        wait_until(lambda: up.processes()[victim] != pids[victim], f"{victim} was restarted")
+        check_forgotten(engineer, compliance, model, ended, {1, 5})
+
+
+def test_killing_everything_at_the_moment_of_the_claim_loses_nothing(up: Running) -> None:
+    """Redis, API and worker die together while the batch runs; the supervisor brings them back."""
+    with up.client("engineer") as engineer, up.client("compliance") as compliance:
+        model = register(engineer)
+        compliance.wait(compliance.delete([samples.person(0)])["id"])  # the worker is warm from here on
+        receipt = compliance.delete([samples.person(7)])
+        wait_until(lambda: compliance.deletion(receipt["id"])["status"] != "pending", "the batch was claimed")
+        for name in ("worker-1", "redis", "api"):
+            os.kill(up.processes()[name], signal.SIGKILL)
+        ended = compliance.wait(receipt["id"], timeout=60)
+        wait_until(up.ready, "the API is back")
+        check_forgotten(engineer, compliance, model, ended, {0, 7})
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stopping_leaves_no_process_behind(up: Running, number: signal.Signals) -> None:
+    assert set(up.processes()) == {"redis", "api", "worker-1", "sweep"}
+    assert up.stop(number) == (0, [])
+    assert not (up.data_dir / "processes.json").exists()
+
+
+def test_a_second_up_on_the_same_folder_is_refused(up: Running) -> None:
+    command = [sys.executable, "-m", "lethe", "up", "--data-dir", str(up.data_dir), "--port", str(free_port())]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert str(up.process.pid) in refused.stderr
+
+
+def test_a_port_in_use_is_refused_with_what_to_do(up: Running, tmp_path: Path) -> None:
+    port = up.url.rsplit(":", 1)[1]
+    command = [sys.executable, "-m", "lethe", "up", "--data-dir", str(tmp_path / "other"), "--port", port]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "--port" in refused.stderr
+
+
+def test_api_and_workers_run_apart_on_postgresql_and_redis(
+    migrated_postgresql: str, broker: str, tmp_path: Path
+) -> None:
+    """As on several hosts: each part its own process, nothing shared but the servers, the secrets and the artifacts."""
+    port = free_port()
+    env = {
+        **os.environ,
+        "DATABASE_URL": migrated_postgresql,
+        "REDIS_URL": broker,
+        "LETHE_IDENTITY_KEY": new_key(),
+        "LETHE_SIGNING_KEY": new_key(),
+        "LETHE_DATA_DIR": str(tmp_path / "shared"),
+    }
+    lethe = [sys.executable, "-m", "lethe"]
+    subprocess.run([*lethe, "migrate"], env=env, check=True, capture_output=True)
+    tokens = {
+        role: subprocess.run(
+            [*lethe, "token", "issue", "--role", role, "--name", "acme"], env=env, check=True, capture_output=True
+        )
+        .stdout.decode()
+        .strip()
+        for role in ("engineer", "compliance")
+    }
+    parts = [["api", "--port", str(port)], ["worker"], ["worker"], ["sweep"]]
+    with running([[*lethe, *part] for part in parts], env, tmp_path / "parts.log"):
+        url = f"http://127.0.0.1:{port}"
+        wait_until(lambda: is_ready(url), "the API is ready", timeout=60)
+        with Client(url, tokens["engineer"]) as engineer, Client(url, tokens["compliance"]) as compliance:
+            model = register(engineer)
+            ended = compliance.wait(compliance.delete([samples.person(3)])["id"])
+            check_forgotten(engineer, compliance, model, ended, {3})
+
+
+@contextmanager
+def running(commands: Sequence[Sequence[str]], env: dict[str, str], log_file: Path) -> Iterator[None]:
+    with log_file.open("wb") as log:
+        processes = [subprocess.Popen(command, env=env, stdout=log, stderr=log) for command in commands]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(timeout=30)
