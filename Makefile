@@ -8,13 +8,14 @@
 help:
 	@echo 'make demo    a guided tour: train, forget, and check the certificate'
 	@echo 'make up      run the service here until Ctrl-C'
-	@echo 'make test    all tests, the slow ones too (some of them: make test ARGS="-k word")'
+	@echo 'make test    all tests, the slow ones too'
 	@echo 'make check   rules, format, types, imports and migrations'
 	@echo 'make bench   measure forgetting against retraining'
 	@echo 'make setup   only make .venv; every target above does so by itself'
 	@echo 'make clean   remove .venv, the caches, and .lethe WITH THE DATA IN IT'
 	@echo 'make help    this list'
 	@echo
+	@echo 'Options go through ARGS: make up ARGS="--port 9000", make test ARGS="-k word"'
 	@echo 'To choose the Python: make clean, then make PYTHON=/path/to/python3.12 setup'
 
 quoted = '$(subst ','\'',$(1))'
@@ -35,16 +36,16 @@ IN_ROOT := cd $(call quoted,$(ROOT)) &&
 RUN := @$(IN_ROOT) exec .venv/bin
 
 demo: setup
-	$(RUN)/lethe demo
+	$(RUN)/lethe demo $(ARGS)
 
 up: setup
-	$(RUN)/lethe up
+	$(RUN)/lethe up $(ARGS)
 
 test: setup
 	$(RUN)/pytest -m "" $(ARGS)
 
 bench: setup
-	$(RUN)/lethe bench forget
+	$(RUN)/lethe bench forget $(ARGS)
 
 check: setup
 	@echo 'check: rules'

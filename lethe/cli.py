@@ -105,7 +105,11 @@ def up(
     """
     from lethe.up import run_up
 
-    raise typer.Exit(run_up(_configured(data_dir), host, port, workers, log_file))
+    settings = _configured(data_dir)
+    Console(stderr=True).print(
+        f"Lethe at http://{host}:{port} (try /docs). Tokens: {settings.token_dir}. Ctrl-C stops it.", highlight=False
+    )
+    raise typer.Exit(run_up(settings, host, port, workers, log_file))
 
 
 @app.command(rich_help_panel=RUN)
@@ -115,7 +119,7 @@ def api(data_dir: DataDir = None, host: Host = "127.0.0.1", port: Port = 8000) -
 
     from service.app import create_app
 
-    settings = _configured(data_dir)
+    settings = _migrated(data_dir)
     uvicorn.run(create_app(settings), host=host, port=port, log_config=None, access_log=False, server_header=False)
 
 
@@ -127,7 +131,7 @@ def worker(
     """Run only a worker; start as many as you like, on any host."""
     from worker.app import run_worker
 
-    run_worker(_configured(data_dir), concurrency)
+    run_worker(_migrated(data_dir), concurrency)
 
 
 @app.command(rich_help_panel=RUN)
@@ -138,7 +142,7 @@ def sweep(data_dir: DataDir = None) -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    run_sweep(_configured(data_dir), stop)
+    run_sweep(_migrated(data_dir), stop)
 
 
 @app.command(rich_help_panel=CHECK)
@@ -246,6 +250,19 @@ def _configured(data_dir: Path | None) -> Settings:
 
     settings = load_settings(data_dir)
     configure_logging(settings.log_level)
+    return settings
+
+
+def _migrated(data_dir: Path | None) -> Settings:
+    """Settings whose database has our schema: a part that starts too early says so and is started again."""
+    from service.store.database import Database
+    from service.store.migrate import is_current
+
+    settings = _configured(data_dir)
+    database = Database(settings.database)
+    if not is_current(database):
+        raise ConfigurationError("the database does not have this version's schema: run `lethe migrate` first.")
+    database.close()
     return settings
 
 

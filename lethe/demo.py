@@ -58,14 +58,23 @@ class Ending:
     posterior: bytes
 
 
-def run_demo(data_dir: Path, subjects: int, console: Console) -> int:
+class DemoFailed(Exception):
+    """The demo cannot go on; the message says where to look."""
+
+
+def run_demo(folder: Path, subjects: int, console: Console) -> int:
     """Returns the exit code: 0 only if every certificate holds and the bound is not below the true divergence."""
+    data_dir = folder.resolve()
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with _service(data_dir) as url, Progress(*columns, console=console) as progress:
-        scene = _train(progress)
-        _await_ready(url, data_dir, progress)
-        ending = _delete(url, data_dir, scene, subjects, progress)
+    try:
+        with _service(data_dir) as service, Progress(*columns, console=console) as progress:
+            scene = _train(progress)
+            _await_ready(service, progress)
+            ending = _delete(service, scene, subjects, progress)
+    except DemoFailed as reason:
+        console.print(f"[bold red]The demo failed:[/bold red] {reason}", highlight=False)
+        return 1
     # From here on the service is stopped: nothing but the files it handed over is left.
     final = _verify_offline(ending, console)
     if final is None:
@@ -77,31 +86,44 @@ def run_demo(data_dir: Path, subjects: int, console: Console) -> int:
     picture = draw(data_dir / "mixture.png", scene.points, forgotten, [scene.posterior, after, retrained])
     true_kl = after.kl(retrained)
     console.print(_table(subjects, final.predicate, scene.posterior.kl(retrained), true_kl, seconds_retrain))
-    console.print(f"Certificate: {certificate}\nPublic key:  {key}\nPicture:     {picture}", highlight=False)
-    console.print(f"Check it yourself: lethe verify {certificate} --key {key}", highlight=False)
+    console.print(
+        f"Certificate: {certificate}\nPublic key:  {key}\nPicture:     {picture}", highlight=False, soft_wrap=True
+    )
+    lethe = Path(sys.executable).with_name("lethe")
+    console.print(f"Check it yourself: {lethe} verify {certificate} --key {key}", highlight=False, soft_wrap=True)
     return 0 if true_kl <= final.predicate["bound"]["epsilon"] else 1
 
 
+@dataclass(frozen=True)
+class Service:
+    url: str
+    data_dir: Path
+    log_file: Path
+    process: subprocess.Popen[bytes]
+
+    def client(self, role: str) -> Client:
+        return Client(self.url, (self.data_dir / "tokens" / f"{role}.token").read_text())
+
+
 @contextmanager
-def _service(data_dir: Path) -> Iterator[str]:
+def _service(data_dir: Path) -> Iterator[Service]:
     """`lethe up` as anybody would start it, on a free port, with its logs out of the way."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    home = data_dir.resolve()
     # Embedded, whatever the environment says: a demo must not write into somebody's PostgreSQL.
     env = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
-    command = [sys.executable, "-m", "lethe", "up", "--data-dir", str(home), "--port", str(port)]
-    log_file = home / "service.log"
+    command = [sys.executable, "-m", "lethe", "up", "--data-dir", str(data_dir), "--port", str(port)]
+    log_file = data_dir / "service.log"
     with log_file.open("ab") as log:
-        service = subprocess.Popen(  # noqa: S603 - our own command
-            [*command, "--log-file", str(log_file)], env=env, cwd=home, stdout=log, stderr=log
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            [*command, "--log-file", str(log_file)], env=env, cwd=data_dir, stdout=log, stderr=log
         )
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield Service(f"http://127.0.0.1:{port}", data_dir, log_file, process)
     finally:
-        service.send_signal(signal.SIGTERM)
-        service.wait()
+        process.send_signal(signal.SIGTERM)
+        process.wait()
 
 
 def _train(progress: Progress) -> Scene:
@@ -117,12 +139,14 @@ def _train(progress: Progress) -> Scene:
     return Scene(points, people, family, start, trained.posterior)
 
 
-def _await_ready(url: str, data_dir: Path, progress: Progress) -> None:
+def _await_ready(service: Service, progress: Progress) -> None:
     task = progress.add_task("Starting API, worker, sweep, Redis and SQLite", total=None)
     deadline = time.monotonic() + START_SECONDS
-    while not _is_ready(url):
+    while not _is_ready(service.url):
+        if service.process.poll() is not None:
+            raise DemoFailed(service.log_file.read_text().splitlines()[-1])
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the service did not get ready; {data_dir / 'service.log'} says why")
+            raise DemoFailed(f"the service did not get ready in {START_SECONDS:.0f} s; {service.log_file} says why")
         time.sleep(0.1)
     progress.update(task, total=1, completed=1)
 
@@ -134,9 +158,8 @@ def _is_ready(url: str) -> bool:
         return False
 
 
-def _delete(url: str, data_dir: Path, scene: Scene, subjects: int, progress: Progress) -> Ending:
-    engineer, compliance = (_client(url, data_dir, role) for role in ("engineer", "compliance"))
-    with engineer, compliance:
+def _delete(service: Service, scene: Scene, subjects: int, progress: Progress) -> Ending:
+    with service.client("engineer") as engineer, service.client("compliance") as compliance:
         model = _register(engineer, scene, progress)
         receipts = _post(compliance, model, scene.people[:subjects], progress)
         certificates = _wait(compliance, receipts, progress)
@@ -145,10 +168,6 @@ def _delete(url: str, data_dir: Path, scene: Scene, subjects: int, progress: Pro
             public_key=compliance.public_key(),
             posterior=engineer.posterior(model),
         )
-
-
-def _client(url: str, data_dir: Path, role: str) -> Client:
-    return Client(url, (data_dir / "tokens" / f"{role}.token").read_text())
 
 
 def _register(engineer: Client, scene: Scene, progress: Progress) -> str:
@@ -177,7 +196,7 @@ def _wait(compliance: Client, receipts: Sequence[dict[str, Any]], progress: Prog
     for receipt in receipts:
         ended = compliance.wait(receipt["id"], timeout=FORGET_SECONDS)
         if ended["status"] != "completed":
-            raise RuntimeError(f"deletion {receipt['id']} failed: {ended['models'][0]['failure']}")
+            raise DemoFailed(f"deletion {receipt['id']}: {ended['models'][0]['failure']}")
         certificates.append(compliance.certificate(ended["models"][0]["certificate"]))
         progress.advance(task)
     return certificates

@@ -23,7 +23,7 @@ import structlog
 
 from lethe.child import STOP_SIGNALS, Child, Program
 
-__all__ = ["AlreadyRunningError", "Program", "Supervisor"]
+__all__ = ["AlreadyRunningError", "Program", "Supervisor", "exclusive"]
 
 ALARMING_DEATHS = 5
 
@@ -35,7 +35,7 @@ class AlreadyRunningError(RuntimeError):
 
 
 class Supervisor:
-    """Keeps `programs` running until SIGINT or SIGTERM; holds `data_dir` against a second supervisor meanwhile."""
+    """Keeps `programs` running until SIGINT or SIGTERM. Run it inside `exclusive(data_dir)`."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Block until asked to stop. 0 when every child ended when asked to, 1 when one had to be killed."""
-        with _exclusive(self._data_dir), _signals_as_bytes() as self._wakeups, self._output() as output:
+        with _signals_as_bytes() as self._wakeups, self._output() as output:
             try:
                 while not self._stop_requests:
                     self._start_due(output)
@@ -155,8 +155,8 @@ class Supervisor:
 
 
 @contextlib.contextmanager
-def _exclusive(data_dir: Path) -> Iterator[None]:
-    """Hold the data folder; the kernel lets go of it when we die, however we die."""
+def exclusive(data_dir: Path) -> Iterator[None]:
+    """Hold the data folder against a second supervisor; the kernel lets go of it when we die, however we die."""
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (data_dir / "supervisor.lock").open("a+") as lock:
         try:
@@ -165,7 +165,7 @@ def _exclusive(data_dir: Path) -> Iterator[None]:
             lock.seek(0)
             raise AlreadyRunningError(
                 f"Lethe already runs on {data_dir.resolve()} (process {lock.read().strip() or 'unknown'}): "
-                "stop that one first, or set LETHE_DATA_DIR to another folder."
+                "stop that one first, or choose another --data-dir."
             ) from None
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from lethe.embedded_redis import redis_command
-from lethe.supervisor import Program, Supervisor
+from lethe.supervisor import Program, Supervisor, exclusive
 from service.settings import ConfigurationError, Settings, write_private
 from service.store import migrate
 from service.store.database import Database
@@ -18,8 +18,9 @@ from service.store.tokens import issue_token
 def run_up(settings: Settings, host: str, port: int, workers: int, log_file: Path | None) -> int:
     """Prepare the database, then run API, workers and sweep (and Redis, in the embedded default) until stopped."""
     _require_free(host, port)
-    prepare(settings)
-    return Supervisor(_programs(settings, host, port, workers), settings.data_dir, log_file).run()
+    with exclusive(settings.data_dir):
+        prepare(settings)
+        return Supervisor(_programs(settings, host, port, workers), settings.data_dir, log_file).run()
 
 
 def prepare(settings: Settings) -> None:

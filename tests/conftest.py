@@ -12,6 +12,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import redis
@@ -23,6 +24,8 @@ from service.settings import Settings, new_key
 from service.store import migrate
 from service.store.database import Database
 from service.store.tables import Base
+
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -100,7 +103,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = subprocess.Popen(redis_command(folder))
     socket = broker_socket(folder)
     client = redis.Redis(unix_socket_path=str(socket))
-    wait_until(lambda: socket.exists() and client.ping(), "Redis answers")
+    wait_until(lambda: answers(client), "Redis answers")
     yield f"redis+socket://{socket}"
     client.close()
     server.terminate()
@@ -123,13 +126,21 @@ def settings(database_url: str, broker: str, tmp_path: Path) -> Settings:
     )
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout: float = 20.0) -> None:
-    """Wait for a condition, never for a length of time."""
+def answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+def wait_until(condition: Callable[[], T], what: str, timeout: float = 20.0) -> T:
+    """Wait for a condition, never for a length of time; returns what made it true."""
     deadline = time.monotonic() + timeout
-    while not condition():
+    while not (found := condition()):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {timeout:.0f} s in vain until: {what}")
-        time.sleep(0.02)
+            raise TimeoutError(f"waited {timeout:.0f} s in vain for: {what}")
+        time.sleep(0.01)
+    return found
 
 
 def _administer(server: str, statement: str) -> None:

@@ -27,8 +27,8 @@ from ml.models import gmm_bounds
 from ml.models.family import Expansion
 from ml.posterior import MeanFieldGaussian
 
-# Squares and sums of squares of anything smaller stay finite in float64.
-_LARGEST_VALUE = 1e100
+# Fourth powers of anything between the inverse of this and this, and their sums, are finite in float64.
+_LARGEST = 1e50
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +50,8 @@ class GaussianMixture:
         for name, value in (("components", self.components), ("dimensions", self.dimensions)):
             if type(value) is not int or value < 1:
                 raise InvalidInput(f"{name} is {value!r}: pass a whole number of at least 1")
-        if type(self.prior_std) not in (int, float) or not 0 < self.prior_std < math.inf:
-            raise InvalidInput(f"prior_std is {self.prior_std!r}: pass a positive finite number")
+        if type(self.prior_std) not in (int, float) or not 1 / _LARGEST <= self.prior_std <= _LARGEST:
+            raise InvalidInput(f"prior_std is {self.prior_std!r}: pass a number between 1e-50 and 1e50")
 
     def check_data(self, data: Tensor) -> None:
         if data.ndim != 2 or data.shape[1] != self.dimensions:
@@ -62,15 +62,15 @@ class GaussianMixture:
             raise InvalidInput(
                 f"{len(data)} rows cannot carry {self.components} components: keep more rows or use fewer components"
             )
-        if not float(data.abs().max()) <= _LARGEST_VALUE:
-            raise InvalidInput("data holds NaN, infinity or values beyond 1e100: clean, scale or drop those rows")
+        if not float(data.abs().max()) <= _LARGEST:
+            raise InvalidInput("data holds NaN, infinity or values beyond 1e50: clean, scale or drop those rows")
 
     def check_posterior(self, posterior: MeanFieldGaussian) -> None:
         expected = (self.components, self.dimensions)
         if posterior.mean.shape != expected:
             raise InvalidInput(f"posterior has shape {tuple(posterior.mean.shape)}: this mixture needs {expected}")
-        if float(posterior.flat().abs().max()) > _LARGEST_VALUE:
-            raise InvalidInput("posterior holds values beyond 1e100: scale the data and train again")
+        if float(posterior.flat().abs().max()) > _LARGEST or float(posterior.std.min()) < 1 / _LARGEST:
+            raise InvalidInput("posterior holds values beyond 1e50 or std below 1e-50: scale the data and train again")
 
     def initial(self, data: Tensor, seed: int) -> MeanFieldGaussian:
         """k-means++ seeding: each next centre is a row drawn with probability ∝ its squared distance to the nearest."""

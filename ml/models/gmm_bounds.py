@@ -50,7 +50,7 @@ def lipschitz(model: GaussianMixture, posterior: MeanFieldGaussian, data: Tensor
     for _, seen in model.weigh(posterior, data):
         coefficients += _third_derivative(seen, radius)
     inflation = 1 + _gamma(2 * len(data) + 64)  # the relative rounding of a sum of nonnegative terms
-    return (float(coefficients.max()) + 2 / smallest**3) * inflation
+    return (float(coefficients.max()) + 2 / smallest / smallest / smallest) * inflation
 
 
 def _third_derivative(seen: Weighing, radius: float) -> Tensor:

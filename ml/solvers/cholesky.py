@@ -1,5 +1,6 @@
 """H⁻¹v by Cholesky factorisation: exact up to rounding, for Hessians small enough to store."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -20,11 +21,14 @@ class Solution:
 
 def solve(hessian: Tensor, vector: Tensor) -> Solution:
     factor, failed_at = torch.linalg.cholesky_ex(hessian)
-    if int(failed_at) != 0 or not bool(torch.isfinite(factor).all()):
+    if int(failed_at) != 0:
         raise NumericalFailure(
             "the Hessian is not positive definite, so this posterior is not near a minimum of its energy "
             "(a saddle, or two components on top of each other): train it to convergence, from another seed "
             "or with fewer components"
         )
     x = torch.cholesky_solve(vector.unsqueeze(1), factor).squeeze(1)
-    return Solution(x=x, residual=float((vector - hessian @ x).norm()), iterations=1, solver="cholesky")
+    residual = float((vector - hessian @ x).norm())
+    if not math.isfinite(residual):
+        raise NumericalFailure("solving with the Hessian overflowed: bring the data to the scale of the prior")
+    return Solution(x=x, residual=residual, iterations=1, solver="cholesky")

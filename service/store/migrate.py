@@ -7,6 +7,8 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from service.store.database import Database
@@ -20,6 +22,13 @@ def upgrade(database: Database) -> None:
 def check(database: Database) -> None:
     """Raise unless the migrated database equals the tables in the code."""
     _run(database, command.check)
+
+
+def is_current(database: Database) -> bool:
+    """Whether the database has the schema this code speaks."""
+    with database.engine.connect() as connection:
+        found = MigrationContext.configure(connection).get_current_revision()
+    return found == ScriptDirectory(str(_scripts())).get_current_head()
 
 
 def downgrade(database: Database) -> None:

@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -18,6 +17,7 @@ import redis
 
 from lethe.embedded_redis import RedisNotFoundError, redis_command, server_executable
 from service.broker_socket import LONGEST_SOCKET_PATH, broker_socket
+from tests.conftest import answers, wait_until
 
 
 @contextlib.contextmanager
@@ -31,15 +31,9 @@ def running(data_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextlib.contextmanager
-def connected(socket: Path, seconds: float = 20.0) -> Iterator[redis.Redis]:
+def connected(socket: Path) -> Iterator[redis.Redis]:
     with redis.Redis(unix_socket_path=str(socket)) as client:
-        deadline = time.monotonic() + seconds
-        while True:
-            with contextlib.suppress(redis.ConnectionError):
-                client.ping()
-                break
-            assert time.monotonic() < deadline, f"no answer on {socket}"
-            time.sleep(0.02)
+        wait_until(lambda: answers(client), f"an answer on {socket}")
         yield client
 
 
@@ -90,7 +84,7 @@ def test_keeps_nothing_on_disk(data_dir: Path) -> None:
         client.set("wake-up", "model")
         server.terminate()
         assert server.wait(timeout=20) == 0
-    assert list(data_dir.iterdir()) == []
+    assert [path.name for path in data_dir.iterdir()] == ["redis.log"]
 
 
 def test_starts_over_the_socket_of_a_killed_server(data_dir: Path) -> None:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,16 @@ import psutil
 import pytest
 
 from lethe import child as child_module
-from lethe.child import Child
-from lethe.supervisor import AlreadyRunningError, Program, Supervisor
+from lethe.child import Child, Program
+from lethe.supervisor import AlreadyRunningError, exclusive
+from tests.conftest import wait_until
 
 DRIVER = """
 import json, sys
 from pathlib import Path
 import structlog
 from lethe import child
-from lethe.supervisor import Program, Supervisor
+from lethe.supervisor import Program, Supervisor, exclusive
 
 structlog.configure(processors=[
     structlog.processors.add_log_level,
@@ -36,7 +37,9 @@ order = json.loads(sys.argv[1])
 child.FIRST_DELAY_SECONDS = order["first_delay"]
 programs = [Program(name, argv, {"MARK": name}) for name, argv in order["programs"].items()]
 log_file = Path(order["log_file"]) if order["log_file"] else None
-sys.exit(Supervisor(programs, Path(order["data_dir"]), log_file, order["grace_seconds"]).run())
+data_dir = Path(order["data_dir"])
+with exclusive(data_dir):
+    sys.exit(Supervisor(programs, data_dir, log_file, order["grace_seconds"]).run())
 """
 
 SLEEPER = "import time; time.sleep(600)"
@@ -46,16 +49,6 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 pathlib.Path(sys.argv[1], "deaf").touch()
 time.sleep(600)
 """
-
-
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 class Stage:
@@ -269,8 +262,11 @@ def test_a_killed_supervisor_leaves_no_child(stage: Stage) -> None:
 def test_a_second_supervisor_is_refused_and_told_the_process(stage: Stage) -> None:
     supervisor = stage.start({"api": stage.program(SLEEPER)})
     stage.running("api")
-    with pytest.raises(AlreadyRunningError, match=rf"process {supervisor.pid}\): stop that one first"):
-        Supervisor([], stage.data_dir).run()
+    with (
+        pytest.raises(AlreadyRunningError, match=rf"process {supervisor.pid}\): stop that one first"),
+        exclusive(stage.data_dir),
+    ):
+        pass
     assert supervisor.poll() is None
 
 

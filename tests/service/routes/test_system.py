@@ -13,7 +13,7 @@ from service.store.database import Database
 from service.store.doorbell import Doorbell
 from service.store.tables import Role
 from tests import samples
-from tests.conftest import wait_until
+from tests.conftest import answers, wait_until
 from tests.service.conftest import Api
 
 
@@ -40,7 +40,7 @@ def test_the_broker_may_be_away(tmp_path: Path) -> None:
     socket = broker_socket(settings.data_dir)
     try:
         with redis.Redis(unix_socket_path=str(socket)) as client:
-            wait_until(lambda: socket.exists() and client.ping(), "Redis answers")
+            wait_until(lambda: answers(client), "Redis answers")
             doorbell.ping()
             assert doorbell.ring(model_id) is True
             assert client.llen("celery") == 1

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import statistics
+
+import mpmath
+import pytest
+import torch
+from torch import Tensor
+
+from ml.certify import Certificate, certify
+from ml.certify.kantorovich import _least_curvature, _worst_kl
+from ml.data import synthetic_mixture
+from ml.errors import InvalidInput
+from ml.forgetting import influence_step, newton_step
+from ml.inference.variational import train
+from ml.models.gmm import GaussianMixture
+from ml.posterior import MeanFieldGaussian
+from tests.ml.conftest import Scene, saddle
+
+
+def failed(certificate: Certificate) -> list[str]:
+    return [assumption.name for assumption in certificate.assumptions if not assumption.holds]
+
+
+def groups(scene: Scene, count: int, clustered: bool) -> list[Tensor]:
+    """Deletions of 1 to 80 rows: drawn anywhere, or the nearest neighbours of a row."""
+    generator = torch.Generator().manual_seed(int(clustered))
+    found = []
+    for _ in range(count):
+        size = int(torch.randint(1, 81, (), generator=generator))
+        order = torch.randperm(len(scene.data), generator=generator)
+        if clustered:
+            order = (scene.data - scene.data[order[0]]).norm(dim=1).argsort()
+        found.append(order[:size])
+    return found
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_the_bound_holds_in_hundreds_of_deletions_and_is_tight(scene: Scene, clustered: bool) -> None:
+    issued, ratios = 0, []
+    for forgotten in groups(scene, 120, clustered):
+        retained = scene.retained(forgotten)
+        influenced = influence_step(scene.family, scene.posterior, scene.data, forgotten)
+        refined = newton_step(scene.family, influenced, retained)
+        truth = train(scene.family, retained, refined, tolerance=0.0).posterior
+        for posterior in (influenced, refined):
+            certificate = certify(scene.family, posterior, retained)
+            if certificate.level == "none":
+                assert posterior is influenced
+                continue
+            issued += 1
+            true, reverse = posterior.kl(truth), truth.kl(posterior)
+            assert certificate.epsilon >= true
+            assert certificate.epsilon_reverse >= reverse
+            assert certificate.constants.radius >= float((posterior.flat() - truth.flat()).norm())
+            if true > 1e-16:  # below it the slack against rounding is what the bound is made of
+                ratios.append(certificate.epsilon / true)
+    assert issued >= 180
+    assert len(ratios) >= 100
+    assert statistics.median(ratios) <= 1.5
+
+
+def test_one_component_has_a_closed_form_truth() -> None:
+    family, data = GaussianMixture(1, 2, 1.0), synthetic_mixture(400, seed=0)[0]
+    truth = MeanFieldGaussian(data.sum(0, keepdim=True) / 401, torch.full((1, 2), 401**-0.5, dtype=torch.float64))
+    near = MeanFieldGaussian(truth.mean + 1e-4, truth.std * 1.002)
+    certificate = certify(family, near, data)
+    assert certificate.level == "proved"
+    assert near.kl(truth) <= certificate.epsilon <= 1.05 * near.kl(truth)
+    assert truth.kl(near) <= certificate.epsilon_reverse <= 1.05 * truth.kl(near)
+
+
+def test_at_the_optimum_only_rounding_is_left(scene: Scene) -> None:
+    certificate = certify(scene.family, scene.posterior, scene.data)
+    assert certificate.level == "proved"
+    assert certificate.reasons == ()
+    assert 0 < certificate.epsilon < 1e-15
+    assert 1e-13 < certificate.constants.rounding < 1e-10
+    assert certificate.n_retained == 2000
+    assert certificate.constants.lambda_min == pytest.approx(
+        float(torch.linalg.eigvalsh(scene.family.expand(scene.posterior, scene.data).hessian)[0]), rel=1e-6
+    )
+
+
+def test_sabotage_is_seen(scene: Scene) -> None:
+    """Nothing done, the step taken backwards, half a step: each must miss a policy that the true step meets."""
+    policy, forgotten = 1e-4, torch.arange(100)
+    retained = scene.retained(forgotten)
+    honest = influence_step(scene.family, scene.posterior, scene.data, forgotten)
+    assert certify(scene.family, honest, retained).epsilon < policy
+    step = honest.flat() - scene.posterior.flat()
+    for share in (0.0, -1.0, 0.5):
+        forged = scene.posterior.with_flat(scene.posterior.flat() + share * step)
+        assert certify(scene.family, forged, retained).epsilon > policy
+
+
+def test_a_saddle_is_not_certified(scene: Scene) -> None:
+    certificate = certify(scene.family, saddle(scene), scene.data)
+    assert (certificate.level, certificate.epsilon, certificate.epsilon_reverse) == ("none", math.inf, math.inf)
+    assert "curvature" in failed(certificate)
+    assert any("curves upwards" in reason for reason in certificate.reasons)
+    assert certificate.constants.lambda_min <= 0
+    assert json.loads(json.dumps(certificate.to_dict(), allow_nan=False))["epsilon"] is None
+
+
+def test_far_from_the_optimum_nothing_is_certified(scene: Scene) -> None:
+    shifted = MeanFieldGaussian(scene.posterior.mean + 0.02, scene.posterior.std)
+    certificate = certify(scene.family, shifted, scene.data)
+    assert certificate.constants.lambda_min > 0
+    assert failed(certificate) == ["domain", "kantorovich"]
+    nearer = MeanFieldGaussian(scene.posterior.mean + 0.003, scene.posterior.std)
+    certificate = certify(scene.family, nearer, scene.data)
+    assert failed(certificate) == ["kantorovich"]
+    assert 0.5 <= certificate.constants.kantorovich < math.inf
+    assert certificate.epsilon == math.inf
+
+
+def test_rounding_without_bound_is_not_certified() -> None:
+    family = GaussianMixture(1, 1, 1.0)
+    data = torch.full((10, 1), 1e9, dtype=torch.float64)
+    posterior = MeanFieldGaussian(data[:1] * 10 / 11, torch.full((1, 1), 11**-0.5, dtype=torch.float64))
+    assert failed(certify(family, posterior, data)) == ["curvature", "domain", "kantorovich"]
+
+
+def test_the_certificate_says_what_it_does_not_say(scene: Scene) -> None:
+    certificate = certify(scene.family, scene.posterior, scene.data)
+    assert "same basin" in certificate.reference
+    assert "KL(processed ‖ reference)" in certificate.direction
+    said = " ".join(certificate.not_proved)
+    for word in ("basin", "family", "outside Lethe", "draws", "parameters"):
+        assert word in said
+
+
+def test_the_worst_divergence_in_a_box_is_at_its_corners() -> None:
+    """Against a brute search of the box, in both directions; the supremum is reached."""
+    posterior = MeanFieldGaussian(
+        torch.tensor([1.0, -2.0], dtype=torch.float64), torch.tensor([0.5, 0.2], dtype=torch.float64)
+    )
+    step = torch.tensor([0.1, -0.05, 0.12, -0.03], dtype=torch.float64)
+    forward, reverse = _worst_kl(posterior, step, half_width=0.06, radius=10.0)
+    axis = torch.linspace(-0.06, 0.06, 9, dtype=torch.float64).tolist()
+    found = [
+        (posterior.kl(other), other.kl(posterior))
+        for offset in itertools.product(axis, repeat=4)
+        for other in [posterior.with_flat(posterior.flat() - step + torch.tensor(offset, dtype=torch.float64))]
+    ]
+    assert max(f for f, _ in found) == pytest.approx(forward, rel=1e-9)
+    assert max(r for _, r in found) == pytest.approx(reverse, rel=1e-9)
+
+
+def test_the_ball_keeps_the_lower_end_of_the_box_positive() -> None:
+    posterior = MeanFieldGaussian(torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
+    forward, reverse = _worst_kl(posterior, torch.zeros(2, dtype=torch.float64), half_width=1.5, radius=0.5)
+    assert 0 < forward < 10
+    assert 0 < reverse < 10
+
+
+@pytest.mark.parametrize("smallest", [1e-6, 1e-3, 1.0, -1e-3])
+def test_least_curvature_is_a_lower_bound_and_close(smallest: float) -> None:
+    """Against the eigenvalues of the stored matrix in forty digits."""
+    generator = torch.Generator().manual_seed(0)
+    basis = torch.linalg.qr(torch.randn(8, 8, generator=generator, dtype=torch.float64)).Q
+    spectrum = torch.tensor([smallest, 2, 3, 5, 8, 13, 500, 1000], dtype=torch.float64)
+    matrix = basis @ torch.diag(spectrum) @ basis.T
+    matrix = (matrix + matrix.T) / 2
+    with mpmath.workdps(40):
+        truth = min(mpmath.eigsy(mpmath.matrix(matrix.tolist()), eigvals_only=True))
+    bound = _least_curvature(matrix)
+    assert mpmath.mpf(bound) <= truth
+    assert float(truth) - bound < 1e-10
+    assert (bound > 0) == (smallest > 0)
+
+
+def test_input_is_checked_first(scene: Scene) -> None:
+    with pytest.raises(InvalidInput, match="columns"):
+        certify(scene.family, scene.posterior, scene.data[:, :1])
+    with pytest.raises(InvalidInput, match="this mixture needs"):
+        certify(scene.family, MeanFieldGaussian(scene.posterior.mean[:2], scene.posterior.std[:2]), scene.data)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from sqlalchemy import inspect
+
+from service.store import migrate
+from service.store.database import Database
+
+
+def test_up_down_and_up_again(database: Database) -> None:
+    migrate.check(database)
+    assert migrate.is_current(database)
+    migrate.downgrade(database)
+    assert not migrate.is_current(database)
+    assert set(inspect(database.engine).get_table_names()) <= {"alembic_version"}
+    migrate.upgrade(database)
+    migrate.check(database)
+
+
+def test_an_up_to_date_database_is_left_alone(database: Database) -> None:
+    migrate.upgrade(database)
+    migrate.check(database)
+
+
+def test_two_processes_may_start_on_an_empty_database(tmp_path: Path) -> None:
+    databases = [Database(f"sqlite:///{tmp_path}/new.db") for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(migrate.upgrade, databases))
+    migrate.check(databases[0])
+    for database in databases:
+        database.close()
+
+
+def test_sqlite_runs_with_wal_and_foreign_keys(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path}/new.db")
+    with database.engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+    database.close()
