@@ -25,7 +25,13 @@ def create_app(settings: Settings) -> FastAPI:
         yield
         resources.close()
 
-    app = FastAPI(title="Lethe", version=version("lethe"), description=DESCRIPTION, lifespan=lifespan)
+    app = FastAPI(
+        title="Lethe",
+        version=version("lethe"),
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        responses=errors.documented(),
+    )
     app.state.resources = resources
     errors.install(app)
     for module in (deletions, certificates, models, system):

@@ -9,6 +9,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
@@ -66,6 +67,22 @@ UNEXPECTED = Row(500, "unexpected", "Something went wrong here")
 
 class Problem(JSONResponse):
     media_type = "application/problem+json"
+
+
+class ProblemSchema(BaseModel):
+    """RFC 9457, for the OpenAPI document."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[dict[str, str]] | None = Field(default=None, description="Each field that is wrong, and why.")
+
+
+def documented() -> dict[int | str, dict[str, Any]]:
+    """For the OpenAPI document: the answers that a route may give besides its own."""
+    content = {Problem.media_type: {"schema": ProblemSchema.model_json_schema()}}
+    return {row.status: {"description": row.title, "content": content} for row in TABLE.values()}
 
 
 def problem(row: Row, detail: str, headers: dict[str, str] | None = None, **members: Any) -> Problem:

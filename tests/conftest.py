@@ -5,6 +5,7 @@ Nothing is mocked and nothing needs to be installed. Each test that asks for a d
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import time
@@ -16,6 +17,7 @@ from typing import TypeVar
 
 import pytest
 import redis
+import structlog
 from sqlalchemy import create_engine, make_url, text
 
 from lethe.embedded_redis import redis_command
@@ -34,6 +36,17 @@ def _only_what_tests_say() -> Iterator[None]:
     kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("LETHE_")}
     yield
     os.environ.update(kept)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """A command under test may set up logging on a stream that ends with it."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers, root.level = handlers, level
+    logging.captureWarnings(False)
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

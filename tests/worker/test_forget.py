@@ -12,7 +12,6 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-import structlog
 from safetensors.numpy import load
 from sqlalchemy import select, update
 
@@ -215,10 +214,7 @@ def test_every_log_line_of_a_deletion_carries_its_request_id(
     model_id = samples.register_sample(settings, database)
     view = samples.ask(settings, database, 1, request_id="trace-42")
     configure_logging("INFO")
-    try:
-        forget_pending(workshop, model_id)
-    finally:
-        structlog.reset_defaults()
+    forget_pending(workshop, model_id)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     events = [line["event"] for line in lines if line.get("request_id") == "trace-42"]
     assert events == ["deletion.claimed", "deletion.completed"]

@@ -22,6 +22,14 @@ def test_alive_and_ready(api: Api) -> None:
     assert api.call(None, "GET", "/readyz").json() == {"database": "ok", "broker": "ok"}
 
 
+def test_the_openapi_document_names_our_errors(api: Api) -> None:
+    document = api.call(None, "GET", "/openapi.json").json()
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            assert list(operation["responses"]["422"]["content"]) == ["application/problem+json"]
+    assert api.call(None, "GET", "/docs").status_code == 200
+
+
 def test_metrics_tell_the_state_of_the_work(api: Api, settings: Settings, database: Database) -> None:
     samples.register_sample(settings, database)
     api.call(Role.COMPLIANCE, "POST", "/api/v1/deletions", json={"subjects": [samples.person(1)]})
