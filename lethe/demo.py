@@ -228,8 +228,9 @@ def _retrain(scene: Scene, forgotten: torch.Tensor) -> tuple[float, ml.MeanField
     """From scratch, from the same start, without the forgotten rows: the demo can afford it."""
     kept = torch.ones(POINTS, dtype=torch.bool)
     kept[forgotten] = False
+    retained = scene.points[kept]
     started = time.perf_counter()
-    trained = ml.train(scene.family, scene.points[kept], scene.start)
+    trained = ml.train(scene.family, retained, scene.start)
     return time.perf_counter() - started, trained.posterior
 
 
@@ -243,6 +244,6 @@ def _table(
     table.add_row("certified bound (KL)", f"{predicate['bound']['epsilon']:.2e}, level {predicate['bound']['level']}")
     table.add_row("true KL to a retrained model", f"{true_kl:.2e} (doing nothing: {nothing:.2e})")
     table.add_row("time to forget, certificate included", f"{predicate['seconds'] * 1000:.1f} ms")
-    table.add_row("time to retrain", f"{seconds_retrain * 1000:.1f} ms")
+    table.add_row("time to retrain, without one", f"{seconds_retrain * 1000:.1f} ms")
     table.add_row("verified offline", "yes")
     return table

@@ -11,7 +11,7 @@ from celery import Celery, signals
 from service.logs import configure_logging
 from service.settings import Settings
 from service.store.doorbell import FORGET_TASK, celery_app
-from worker.forget import forget_pending
+from worker.forget import forget_pending, warm_up
 from worker.workshop import Workshop
 
 
@@ -43,6 +43,10 @@ def run_worker(settings: Settings, concurrency: int) -> None:
     @signals.setup_logging.connect(weak=False)
     def _keep_our_logs(**_: Any) -> None:
         configure_logging(settings.log_level)
+
+    @signals.worker_process_init.connect(weak=False)
+    def _first_batch_pays_nothing_extra(**_: Any) -> None:
+        warm_up()
 
     create_worker(settings).worker_main(
         ["--quiet", "worker", f"--concurrency={concurrency}", "--without-gossip", "--without-mingle", "--loglevel=INFO"]
