@@ -79,7 +79,7 @@ def _tour(
 @app.command(rich_help_panel=TRY)
 def demo(
     data_dir: Annotated[Path, typer.Option(help="Where the demo lives and leaves its files.")] = Path(".lethe/demo"),
-    subjects: Annotated[int, typer.Option(min=1, max=50, help="How many of the 200 people ask to be forgotten.")] = 20,
+    subjects: Annotated[int, typer.Option(min=1, max=40, help="How many of the 200 people ask to be forgotten.")] = 20,
 ) -> None:
     """Watch a deletion go all the way, and hold a verified certificate at the end.
 

@@ -27,10 +27,15 @@ class LetheError(Exception):
 
 
 class Client:
-    """One token, one role. Use several clients for several roles."""
+    """One token, one role. Use several clients for several roles.
 
-    def __init__(self, base_url: str, token: str, timeout: float = 30.0) -> None:
+    A service that is away (no connection, or 503) is tried again for `patience` seconds, whenever repeating the
+    request is safe: it only reads, or it carries an idempotency key.
+    """
+
+    def __init__(self, base_url: str, token: str, timeout: float = 30.0, patience: float = 30.0) -> None:
         self._http = httpx.Client(base_url=base_url, headers={"Authorization": f"Bearer {token}"}, timeout=timeout)
+        self._patience = patience
 
     def __enter__(self) -> Client:
         return self
@@ -79,23 +84,17 @@ class Client:
     def wait(
         self, deletion_id: str, timeout: float = 120.0, on_poll: Callable[[dict[str, Any]], None] | None = None
     ) -> dict[str, Any]:
-        """Poll until the deletion has ended. A service that restarts meanwhile is waited for."""
+        """Poll until the deletion has ended."""
         deadline = time.monotonic() + timeout
-        last = "the service did not answer"
-        while time.monotonic() < deadline:
-            try:
-                found = self.deletion(deletion_id)
-            except (httpx.TransportError, LetheError) as error:
-                if isinstance(error, LetheError) and error.status != 503:
-                    raise
-            else:
-                if on_poll:
-                    on_poll(found)
-                if found["status"] in TERMINAL:
-                    return found
-                last = found["status"]
+        while True:
+            found = self.deletion(deletion_id)
+            if on_poll:
+                on_poll(found)
+            if found["status"] in TERMINAL:
+                return found
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"deletion {deletion_id} is still {found['status']} after {timeout:.0f} s")
             time.sleep(POLL_SECONDS)
-        raise TimeoutError(f"deletion {deletion_id} has not ended after {timeout:.0f} s (last seen: {last})")
 
     def certificate(self, path: str) -> bytes:
         """Download a certificate by the path that a deletion names."""
@@ -112,6 +111,18 @@ class Client:
         return answer
 
     def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        repeatable = method == "GET" or "Idempotency-Key" in options.get("headers", {})
+        deadline = time.monotonic() + (self._patience if repeatable else 0.0)
+        while True:
+            try:
+                return self._try(method, path, **options)
+            except (httpx.TransportError, LetheError) as error:
+                away = isinstance(error, httpx.TransportError) or error.status == 503
+                if not away or time.monotonic() > deadline:
+                    raise
+            time.sleep(POLL_SECONDS)
+
+    def _try(self, method: str, path: str, **options: Any) -> httpx.Response:
         response = self._http.request(method, path, **options)
         if response.is_error:
             is_problem = response.headers.get("content-type", "").startswith("application/problem+json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 
 import structlog
@@ -19,6 +20,10 @@ from worker.lease import Lease
 from worker.workshop import Workshop
 
 log = structlog.get_logger("worker")
+
+SMALL_DATASET = 1_000_000
+"""Numbers in a data set below which a second thread costs more than it saves, and on a busy machine fifty times more:
+each operation then waits until the other thread is let onto a core."""
 
 
 def forget_pending(workshop: Workshop, model_id: uuid.UUID) -> bool:
@@ -45,8 +50,8 @@ def forget_pending(workshop: Workshop, model_id: uuid.UUID) -> bool:
 
 def warm_up() -> None:
     """Forget a row of nothing: the first use of LAPACK and the thread pool takes ten times as long as the work."""
-    points, _ = ml.synthetic_mixture(64)
-    family = ml.build("gaussian-mixture", {"components": 1, "dimensions": 2, "prior_std": 1.0})
+    points, _ = ml.synthetic_mixture(2000)
+    family = ml.build("gaussian-mixture", {"components": 4, "dimensions": 2, "prior_std": 1.0})
     trained = ml.train(family, points, family.initial(points, seed=0))
     ml.forget(family, trained.posterior, points, torch.arange(1), epsilon=1.0)
 
@@ -68,6 +73,8 @@ def _process(workshop: Workshop, claim: Claim, lease: Lease) -> Processed:
 
 def _forget(claim: Claim, dataset: Dataset, posterior: bytes, lease: Lease) -> ml.Outcome:
     device = ml.pick_device()
+    numbers = sum(array.size for array in dataset.arrays.values())
+    torch.set_num_threads(1 if numbers < SMALL_DATASET else os.cpu_count() or 1)
     return ml.forget(
         ml.build(claim.family, claim.config),
         ml.MeanFieldGaussian.from_bytes(posterior).to(device),

@@ -33,11 +33,11 @@ def test_kl_agrees_with_torch_distributions() -> None:
     assert POSTERIOR.kl(POSTERIOR) == 0.0
 
 
-@pytest.mark.parametrize("exponent", range(1, 15))
+@pytest.mark.parametrize("change", [0.07, 4.5e-4, *(0.7 * 10.0**-exponent for exponent in range(3, 15))])
 @pytest.mark.parametrize("sign", [-1, 1])
-def test_kl_keeps_its_digits_when_it_is_tiny(exponent: int, sign: int) -> None:
+def test_kl_keeps_its_digits_when_it_is_tiny(change: float, sign: int) -> None:
     """The textbook formula cancels: here the same formula in fifty digits is the truth."""
-    std, other = 0.05, 0.05 * (1 + sign * 0.7 * 10.0**-exponent)
+    std, other = 0.05, 0.05 * (1 + sign * change)
     gap = 1e-3 * abs(std - other)
     with mpmath.workdps(60):
         s, o, g = mpmath.mpf(std), mpmath.mpf(other), mpmath.mpf(gap)

@@ -30,8 +30,17 @@ def distant() -> Setting:
     return GaussianMixture(2, 1, 1.3), posterior, torch.linspace(0, 0.3, 4, dtype=torch.float64).reshape(-1, 1), 1e-3
 
 
+def near(radius: float) -> Setting:
+    """Two components almost on top of each other, rows at their middle: the covariance outweighs the third cumulant."""
+    posterior = MeanFieldGaussian(
+        torch.tensor([[-0.05], [0.05]]).double(), torch.full((2, 1), 0.3, dtype=torch.float64)
+    )
+    return GaussianMixture(2, 1, 1.3), posterior, torch.zeros(3, 1, dtype=torch.float64), radius
+
+
 SETTINGS = [
     distant(),
+    near(1e-3),
     setting(2, 1, 0.3, 0.5),
     setting(2, 2, 0.05, 0.9),
     setting(3, 2, 0.3, 1e-3),
@@ -113,11 +122,9 @@ def test_the_bound_on_a_ball_covers_the_bounds_at_its_points(
 
 
 def test_wider_stds_in_the_ball_are_covered() -> None:
-    """Near components and rows at their middle: the lengths |u_k| grow with s more than the responsibilities move."""
-    family = GaussianMixture(2, 1, 1.0)
-    mean, std = torch.tensor([[-0.05], [0.05]]).double(), torch.full((2, 1), 0.3, dtype=torch.float64)
-    posterior, data, radius = MeanFieldGaussian(mean, std), torch.zeros(3, 1, dtype=torch.float64), 0.27
-    wider = MeanFieldGaussian(mean, std + radius / math.sqrt(2))
+    """Here the lengths |u_k| grow with s by more than the allowance for moving responsibilities."""
+    family, posterior, data, radius = near(0.27)
+    wider = MeanFieldGaussian(posterior.mean, posterior.std + radius / math.sqrt(2))
     at_the_edge = family.lipschitz(wider, data, 0.0) - prior_part(wider, 0.0)
     on_the_ball = family.lipschitz(posterior, data, radius) - prior_part(posterior, radius)
     assert at_the_edge <= on_the_ball
