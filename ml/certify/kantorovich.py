@@ -55,12 +55,13 @@ def certify_expansion(family: Family, at: Expansion, retained: Tensor) -> Certif
     lambda_min = _least_curvature(at.hessian) - at.rounding.hessian
     newton = solve(at.hessian, at.gradient) if lambda_min > 0 else _no_solution(at.gradient)
     error = _newton_error(at, newton, lambda_min)
+    rounding = error + _BOX_SLACK
     eta = float(newton.x.norm()) + error
     lipschitz = family.lipschitz(at.posterior, retained, 2 * eta)
     k = lipschitz * eta / lambda_min * _INFLATION
     root = math.sqrt(1 - 2 * k) if k < 0.5 else math.nan
     radius = 2 * eta / (1 + root) * _INFLATION
-    half_width = 2 * k * eta / (1 + root) ** 2 * _INFLATION + error + _BOX_SLACK
+    half_width = 2 * k * eta / (1 + root) ** 2 * _INFLATION + rounding
     assumptions = _assumptions(lambda_min, 2 * eta, float(at.posterior.std.min()), k)
     proved = all(assumption.holds for assumption in assumptions)
     epsilon, reverse = _worst_kl(at.posterior, newton.x, half_width, radius) if proved else (math.inf, math.inf)
@@ -80,7 +81,7 @@ def certify_expansion(family: Family, at: Expansion, retained: Tensor) -> Certif
             lipschitz=lipschitz,
             kantorovich=k,
             radius=radius,
-            rounding=error + _BOX_SLACK,
+            rounding=rounding,
         ),
         not_proved=NOT_PROVED,
     )

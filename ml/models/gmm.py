@@ -96,22 +96,28 @@ class GaussianMixture:
         return MeanFieldGaussian(total / precision, precision.rsqrt())
 
     def expand(self, posterior: MeanFieldGaussian, data: Tensor) -> Expansion:
+        """One pass over the rows, gathering moments of y_k = (x - m_k, 1), to which u_k is linear."""
         energy, gradient, hessian = self._prior(posterior)
         energy += len(data) * (math.log(self.components) + self.dimensions / 2 * math.log(2 * math.pi))
-        own_block = _own_block(self.components, self.dimensions, data.device)
-        fixed = -posterior.std.unsqueeze(2)
+        pull = posterior.mean.new_zeros(self.components, self.dimensions + 1)  # Σ φ_k y_k
+        bend = posterior.mean.new_zeros(pull.numel(), pull.numel())  # Σ (Σφy)(Σφy)ᵀ - Σφyyᵀ
+        own_blocks = bend.view(*pull.shape, *pull.shape).diagonal(dim1=0, dim2=2)
         first = second = largest = 0.0
         for _, seen in self.weigh(posterior, data):
-            u = torch.stack([seen.offsets, fixed.expand_as(seen.offsets)])  # (2, K, d, n)
-            weighted = (u * seen.phi.unsqueeze(1)).flatten(0, 2)
+            y = torch.cat([seen.offsets, torch.ones_like(seen.phi).unsqueeze(1)], 1)
+            weighted = seen.phi.unsqueeze(1) * y
+            pull += weighted.sum(2)
+            bend += weighted.flatten(0, 1) @ weighted.flatten(0, 1).T
+            own_blocks -= (weighted @ y.transpose(1, 2)).permute(1, 2, 0)
             energy += float((0.5 * seen.reach.amin(0) + seen.phi.amax(0).log()).sum())
-            gradient -= weighted.sum(1)
-            hessian += weighted @ weighted.T - own_block * (weighted @ u.flatten(0, 2).T)
-            hessian.diagonal().view(2, self.components, -1).add_(seen.phi.sum(1, keepdim=True))
             spread = seen.phi * seen.reach
             first += float(spread.sum())
             second += float(spread.flatten().dot(seen.reach.flatten()))
             largest = max(largest, float(seen.reach.max()))
+        lift = self._lift(posterior)
+        gradient -= lift @ pull.flatten()
+        hessian += lift @ bend @ lift.T
+        hessian.diagonal().view(2, self.components, -1).add_(pull[:, -1:])
         rounding = gmm_bounds.rounding(self, posterior, len(data), first, second, largest)
         return Expansion(posterior, energy, gradient, (hessian + hessian.T) / 2, rounding)
 
@@ -133,6 +139,11 @@ class GaussianMixture:
             reach = offsets.square().sum(1) + width
             yield rows, Weighing(offsets, reach, torch.softmax(-0.5 * reach, 0))
 
+    def _lift(self, posterior: MeanFieldGaussian) -> Tensor:
+        """The matrix that takes every (x - m_k, 1) to every u_k = (x - m_k, -s_k), in the order of `flat()`."""
+        scale = torch.cat([torch.ones_like(posterior.mean).flatten(), -posterior.std.flatten()])
+        return _pattern(self.components, self.dimensions, scale.device) * scale.unsqueeze(1)
+
     def _prior(self, posterior: MeanFieldGaussian) -> tuple[float, Tensor, Tensor]:
         """f, ∇f and ∇²f."""
         flat, std, precision = posterior.flat(), posterior.std.flatten(), self.prior_std**-2
@@ -145,7 +156,8 @@ class GaussianMixture:
 
 
 @functools.lru_cache(maxsize=16)
-def _own_block(components: int, dimensions: int, device: torch.device) -> Tensor:
-    """1 where two entries of λ belong to the same component, else 0."""
-    owner = torch.arange(components, device=device).repeat_interleave(dimensions).repeat(2)
-    return (owner.unsqueeze(1) == owner).to(torch.float64)
+def _pattern(components: int, dimensions: int, device: torch.device) -> Tensor:
+    """Which entry of every (x - m_k, 1) each entry of λ goes with: its own coordinate for a mean, the 1 for a std."""
+    entries = torch.arange(components * (dimensions + 1), device=device).reshape(components, dimensions + 1)
+    partner = torch.cat([entries[:, :-1].flatten(), entries[:, -1:].expand(-1, dimensions).flatten()])
+    return torch.nn.functional.one_hot(partner, entries.numel()).to(torch.float64)

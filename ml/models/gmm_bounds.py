@@ -34,14 +34,16 @@ def lipschitz(model: GaussianMixture, posterior: MeanFieldGaussian, data: Tensor
 
     Along λ + tv, |v| = 1, with b_k = u_k·v_k, c_k = |v_k|² = t_k² and cumulants under φ, the third derivative of
     log Σ exp(-½|u_k|²) is κ₃(b) - 3 Cov(b, c). For an independent copy b' of b, |κ₃(b)| ≤ E|b - b'|³ by Jensen, and
-    Cov(b, c) = ½ E(b - b')(c - c'). As |b_k - b_l| ≤ w_k t_k + w_l t_l with w_k ≥ |u_k|, and t_k² + t_l² ≤ 1, one row
-    contributes at most
+    Cov(b, c) = ½ E(b - b')(c - c'). As |b_k - b_l| ≤ |u_k| t_k + |u_l| t_l and t_k² + t_l² ≤ 1, one row contributes at
+    most
 
-        Σ_{k≠l} φ_k φ_l (z_k + z_l)(t_k² + t_l²) = Σ_k t_k² 2φ_k [(1 - φ_k) z_k + Σ_{l≠k} φ_l z_l]     z = √2 w³ + 3/2 w
+        Σ_{k≠l} φ_k φ_l (z_k + z_l)(t_k² + t_l²) = Σ_k t_k² 2φ_k [(1 - φ_k) z_k + Σ_{l≠k} φ_l z_l]
 
-    (√2 from the power mean (w_k² + w_l²)^(3/2) ≤ √2 (w_k³ + w_l³)), so all rows together at most the largest of the K
-    coefficients of t_k². The prior adds no more than 2/s³, from -log s, at the smallest s in the ball; it outgrows the
-    rows' part, being of order n^(3/2).
+    with z = √2 |u|³ + 3/2 |u|, where √2 is from the power mean (|u_k|² + |u_l|²)^(3/2) ≤ √2 (|u_k|³ + |u_l|³). So all
+    rows together contribute at most the largest of the K coefficients of t_k².
+
+    Over the ball |u_k| grows by at most R, so by at most the factor 1 + R/|s_k|. The prior adds no more than 2/s³, from
+    -log s, at the smallest s in the ball; it outgrows the rows' part, being of order n^(3/2).
     """
     smallest = float(posterior.std.min()) - radius
     if not smallest > 0:
@@ -49,24 +51,25 @@ def lipschitz(model: GaussianMixture, posterior: MeanFieldGaussian, data: Tensor
     coefficients = posterior.mean.new_zeros(model.components)
     for _, seen in model.weigh(posterior, data):
         coefficients += _third_derivative(seen, radius)
+    longer = 1 + radius / float(posterior.std.square().sum(1).min().sqrt())
     inflation = 1 + _gamma(2 * len(data) + 64)  # the relative rounding of a sum of nonnegative terms
-    return (float(coefficients.max()) + 2 / smallest / smallest / smallest) * inflation
+    return (float(coefficients.max()) * longer**3 + 2 / smallest / smallest / smallest) * inflation
 
 
 def _third_derivative(seen: Weighing, radius: float) -> Tensor:
-    """The coefficients of t_k², summed over rows, when λ may be anywhere in the ball.
+    """The coefficients of t_k², summed over rows, when the responsibilities may be those of anywhere in the ball.
 
-    There |u_k| ≤ w_k = |u_k⁻| + R, and each exponent -½|u_k|² moves by at most S = max_k |u_k⁻|R + R²/2. Since
-    ∂φ_k = φ_k (∂a_k - Σ φ ∂a), the product of two responsibilities grows by at most e^(4S).
+    Each exponent a_k = -½|u_k|² moves by at most S = max_k |u_k|R + R²/2. Since ∂φ_k = φ_k (∂a_k - Σ φ ∂a), the product
+    of two responsibilities grows by at most e^(4S).
     """
     reach = seen.reach.amax(0)
-    shift = reach.sqrt() * radius + radius**2 / 2 + _exponent_error(seen.offsets.shape[1]) * (1 + reach)
-    slope = seen.reach.sqrt() + radius
-    z = slope * (math.sqrt(2) * slope.square() + 1.5)
+    shift = reach.sqrt() * radius + (_exponent_error(seen.offsets.shape[1]) * (1 + reach) + radius**2 / 2)
+    growth = 2 * torch.exp(4 * shift)
+    z = seen.reach.sqrt() * (math.sqrt(2) * seen.reach + 1.5)
     weighted = seen.phi * z
-    both = seen.phi * (z + weighted.sum(0))
     # Inflated before the difference, which cancels where one φ_k is 1.
-    return ((both * (1 + 32 * _UNIT) - 2 * seen.phi * weighted) * (2 * torch.exp(4 * shift))).sum(1)
+    both = (z + weighted.sum(0)) * (1 + 32 * _UNIT)
+    return (seen.phi * (both - 2 * weighted)) @ growth
 
 
 def _exponent_error(dimensions: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -14,6 +15,15 @@ from ml.data import synthetic_mixture
 from ml.inference.variational import train
 from ml.models.gmm import GaussianMixture
 from ml.posterior import MeanFieldGaussian
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Matrices this small gain nothing from threads, which wait for each other where other tests run beside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)

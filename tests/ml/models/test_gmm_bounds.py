@@ -25,9 +25,9 @@ def setting(components: int, dimensions: int, std: float, share: float) -> Setti
 
 
 def distant() -> Setting:
-    """Components eight standard deviations apart and rows between them, where third powers of the distance tell."""
-    posterior = MeanFieldGaussian(torch.tensor([[-4.0], [4.0]]).double(), torch.full((2, 1), 0.1, dtype=torch.float64))
-    return GaussianMixture(2, 1, 1.3), posterior, torch.linspace(0, 0.3, 4, dtype=torch.float64).reshape(-1, 1), 1e-3
+    """Components far apart and rows between them: third powers of the distance tell, and responsibilities move fast."""
+    posterior = MeanFieldGaussian(torch.tensor([[-6.0], [6.0]]).double(), torch.ones(2, 1, dtype=torch.float64))
+    return GaussianMixture(2, 1, 1.3), posterior, torch.linspace(0.1, 0.3, 4, dtype=torch.float64).reshape(-1, 1), 0.1
 
 
 def near(radius: float) -> Setting:
@@ -114,9 +114,10 @@ def test_the_bound_on_a_ball_covers_the_bounds_at_its_points(
 ) -> None:
     generator = torch.Generator().manual_seed(2)
     whole = family.lipschitz(posterior, data, radius) - prior_part(posterior, radius)
-    outwards = torch.cat([torch.zeros(posterior.mean.numel()), torch.ones(posterior.std.numel())]).double()
-    offsets = [unit(torch.randn(len(outwards), generator=generator, dtype=torch.float64)) for _ in range(50)]
-    for offset in [unit(outwards), *offsets]:
+    size = posterior.std.numel()
+    aside = unit(torch.cat([torch.ones(size), torch.zeros(size)]).double())
+    offsets = [unit(torch.randn(2 * size, generator=generator, dtype=torch.float64)) for _ in range(50)]
+    for offset in [aside, -aside, *offsets]:
         moved = posterior.with_flat(posterior.flat() + radius * offset)
         assert family.lipschitz(moved, data, 0.0) - prior_part(moved, 0.0) <= whole
 
