@@ -24,10 +24,13 @@ def setting(components: int, dimensions: int, std: float, share: float) -> Setti
     return GaussianMixture(components, dimensions, 1.3), posterior, data, share * float(posterior.std.min())
 
 
-def distant() -> Setting:
+def distant(mean: float, std: float, radius: float) -> Setting:
     """Components far apart and rows between them: third powers of the distance tell, and responsibilities move fast."""
-    posterior = MeanFieldGaussian(torch.tensor([[-6.0], [6.0]]).double(), torch.ones(2, 1, dtype=torch.float64))
-    return GaussianMixture(2, 1, 1.3), posterior, torch.linspace(0.1, 0.3, 4, dtype=torch.float64).reshape(-1, 1), 0.1
+    posterior = MeanFieldGaussian(
+        torch.tensor([[-mean], [mean]], dtype=torch.float64), torch.full((2, 1), std, dtype=torch.float64)
+    )
+    data = torch.linspace(0.1, 0.3, 4, dtype=torch.float64).reshape(-1, 1)
+    return GaussianMixture(2, 1, 1.3), posterior, data, radius
 
 
 def near(radius: float) -> Setting:
@@ -39,7 +42,8 @@ def near(radius: float) -> Setting:
 
 
 SETTINGS = [
-    distant(),
+    distant(4.0, 0.1, 1e-3),
+    distant(6.0, 1.0, 0.1),
     near(1e-3),
     setting(2, 1, 0.3, 0.5),
     setting(2, 2, 0.05, 0.9),
