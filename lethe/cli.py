@@ -34,9 +34,11 @@ and REDIS_URL set, the same commands run on PostgreSQL and a Redis server, on as
     pretty_exceptions_show_locals=False,
 )
 token = typer.Typer(help="Issue, list and revoke API tokens.", no_args_is_help=True)
+paper = typer.Typer(help="The paper's experiments, with ours beside them.", no_args_is_help=True)
 bench = typer.Typer(help="Measure, against a named baseline in the same run.", no_args_is_help=True)
 app.add_typer(token, name="token", rich_help_panel=ADMINISTER)
 app.add_typer(bench, name="bench", rich_help_panel=TRY)
+app.add_typer(paper, name="paper", rich_help_panel=TRY)
 
 out = Console()
 DataDir = Annotated[
@@ -235,14 +237,38 @@ def token_revoke(token_id: uuid.UUID, data_dir: DataDir = None) -> None:
 
 @bench.command("forget")
 def bench_forget(
-    removed: Annotated[int, typer.Option(min=1, max=1999, help="How many of the 2,000 points to remove.")] = 100,
+    case: Annotated[str, typer.Option(help="Which cases, separated by commas.")] = "gmm-vi,gmm-sgld,gmm-sghmc",
+    removed: Annotated[int, typer.Option(min=1, max=900, help="How many of the 2,000 points to remove.")] = 800,
     as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
 ) -> None:
-    """Forgetting against retraining from scratch, on a Gaussian mixture."""
-    from lethe.bench import bench_gaussian_mixture, show
+    """Forgetting our way, the paper's way and by retraining, in one run."""
+    from lethe.bench import bench_forget as measure
+    from lethe.bench import show
+    from ml.errors import InvalidInput
 
-    row = bench_gaussian_mixture(removed)
-    _tell(row, [show(row)], as_json)
+    try:
+        rows = measure(case.split(","), removed)
+    except InvalidInput as error:
+        raise typer.BadParameter(str(error), param_hint="--case") from None
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+    else:
+        out.print(show(rows))
+
+
+@paper.command("gmm")
+def paper_gmm(
+    folder: Annotated[Path, typer.Option("--out", help="Results and figures; what is there is not run again.")] = Path(
+        "results/gmm"
+    ),
+    removed: Annotated[int, typer.Option(min=1, max=900, help="How many of the 2,000 points to remove.")] = 800,
+    seed: Annotated[int, typer.Option(help="Decides the data and every draw.")] = 1,
+) -> None:
+    """The Gaussian mixture: variational inference, SGLD and SGHMC; 800 of 2,000 points forgotten."""
+    from lethe.paper import run_gmm
+
+    run_gmm(folder, removed, seed, out)
 
 
 def _configured(data_dir: Path | None) -> Settings:

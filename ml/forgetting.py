@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from ml.certify import Certificate
 from ml.certify.kantorovich import certify_expansion
 from ml.errors import InvalidInput, NumericalFailure
+from ml.groups import retained_rows
 from ml.inference import newton
 from ml.models.family import Expansion, Family
 from ml.posterior import MeanFieldGaussian
@@ -121,19 +121,7 @@ def _validated_retained(
     family.check_posterior(posterior)
     if not 0 < epsilon < math.inf:
         raise InvalidInput(f"epsilon is {epsilon}: pass a positive finite number of nats")
-    if forgotten.ndim != 1 or forgotten.dtype != torch.int64:
-        raise InvalidInput("forgotten is not a list of row positions: pass a 1-D tensor of torch.int64")
-    if len(forgotten) == 0:
-        raise InvalidInput("no row is named to be forgotten: name at least one")
-    if int(forgotten.min()) < 0 or int(forgotten.max()) >= len(data):
-        raise InvalidInput(f"a row position is outside 0..{len(data) - 1}: name rows of this data set only")
-    keep = torch.ones(len(data), dtype=torch.bool, device=data.device)
-    keep[forgotten] = False
-    retained = data[keep]
-    if len(retained) + len(forgotten) != len(data):
-        raise InvalidInput("a row is named twice: name each row to be forgotten once")
-    if len(retained) == 0:
-        raise InvalidInput("every row would be forgotten: delete the model instead")
+    retained = retained_rows(data, forgotten)
     family.check_data(retained)
     return retained
 

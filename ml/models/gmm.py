@@ -131,6 +131,20 @@ class GaussianMixture:
     def lipschitz(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
         return gmm_bounds.lipschitz(self, posterior, data, radius)
 
+    @property
+    def parameter_count(self) -> int:
+        return self.components * self.dimensions
+
+    def log_likelihood(self, theta: Tensor, data: Tensor) -> Tensor:
+        """log p(x | θ) of each row, θ the centres: logsumexp_k(-½|x - θ_k|²) - log K - d/2 log 2π."""
+        offsets = data.T.contiguous() - theta.reshape(self.components, self.dimensions, 1)  # (K, d, n)
+        constant = math.log(self.components) + self.dimensions / 2 * math.log(2 * math.pi)
+        return torch.logsumexp(-0.5 * offsets.square().sum(1), 0) - constant
+
+    def log_prior(self, theta: Tensor) -> Tensor:
+        scaled = theta / self.prior_std
+        return -0.5 * scaled.dot(scaled) - len(theta) * (math.log(self.prior_std) + 0.5 * math.log(2 * math.pi))
+
     def weigh(self, posterior: MeanFieldGaussian, data: Tensor) -> Iterator[tuple[Tensor, Weighing]]:
         """The rows in chunks, so that memory stays bounded, each chunk with its view from the components."""
         width = posterior.std.square().sum(1, keepdim=True)

@@ -13,20 +13,14 @@ from torch import Tensor
 
 from ml.models.family import Rounding
 from ml.posterior import MeanFieldGaussian
+from ml.rounding import UNIT, gamma
 
 if TYPE_CHECKING:
     from ml.models.gmm import GaussianMixture, Weighing
 
 CHUNK_ROWS = 4096
 
-_UNIT = 2.0**-53  # float64 unit roundoff
 _LARGEST_NOISE = 1e-3  # beyond it "relative error" stops being first order
-
-
-def _gamma(operations: float) -> float:
-    """Higham's γ_k = ku/(1-ku): the relative error that k roundings can build up, in whatever order."""
-    product = operations * _UNIT
-    return product / (1 - product) if product < 1 else math.inf
 
 
 def lipschitz(model: GaussianMixture, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
@@ -52,7 +46,7 @@ def lipschitz(model: GaussianMixture, posterior: MeanFieldGaussian, data: Tensor
     for _, seen in model.weigh(posterior, data):
         coefficients += _third_derivative(seen, radius)
     longer = 1 + radius / float(posterior.std.square().sum(1).min().sqrt())
-    inflation = 1 + _gamma(2 * len(data) + 64)  # the relative rounding of a sum of nonnegative terms
+    inflation = 1 + gamma(2 * len(data) + 64)  # the relative rounding of a sum of nonnegative terms
     return (float(coefficients.max()) * longer**3 + 2 / smallest / smallest / smallest) * inflation
 
 
@@ -68,13 +62,13 @@ def _third_derivative(seen: Weighing, radius: float) -> Tensor:
     z = seen.reach.sqrt() * (math.sqrt(2) * seen.reach + 1.5)
     weighted = seen.phi * z
     # Inflated before the difference, which cancels where one φ_k is 1.
-    both = (z + weighted.sum(0)) * (1 + 32 * _UNIT)
+    both = (z + weighted.sum(0)) * (1 + 32 * UNIT)
     return (seen.phi * (both - 2 * weighted)) @ growth
 
 
 def _exponent_error(dimensions: int) -> float:
     """A computed -½|u_k|², a sum of 2d nonnegative terms, is off by at most this times 1 + |u_k|²."""
-    return _gamma(2 * dimensions + 8)
+    return gamma(2 * dimensions + 8)
 
 
 def rounding(
@@ -92,14 +86,14 @@ def rounding(
 
     and Cauchy-Schwarz leads from the half powers to the two moments.
     """
-    gamma = _exponent_error(model.dimensions)
-    if gamma * (1 + largest) > _LARGEST_NOISE:
+    noise = _exponent_error(model.dimensions)
+    if noise * (1 + largest) > _LARGEST_NOISE:
         return Rounding(math.inf, math.inf)
-    depth = _gamma(min(rows, CHUNK_ROWS) + math.ceil(rows / CHUNK_ROWS) + 16)
-    c = 4 * gamma + 2 * _gamma(model.components + 16) + depth
+    depth = gamma(min(rows, CHUNK_ROWS) + math.ceil(rows / CHUNK_ROWS) + 16)
+    c = 4 * noise + 2 * gamma(model.components + 16) + depth
     precision, inverse = model.prior_std**-2, 1 / float(posterior.std.min())
-    gradient = 4 * gamma * math.sqrt(first * second) + c * math.sqrt(rows * first)
+    gradient = 4 * noise * math.sqrt(first * second) + c * math.sqrt(rows * first)
     gradient += depth * (precision * float(posterior.flat().norm()) + inverse * math.sqrt(posterior.std.numel()))
-    hessian = gamma * (4 * first + 12 * second) + c * (rows + 3 * first)
+    hessian = noise * (4 * first + 12 * second) + c * (rows + 3 * first)
     hessian += depth * (precision + inverse**2)
     return Rounding(gradient, hessian)

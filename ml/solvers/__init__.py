@@ -1,5 +1,7 @@
-"""Ways to apply an inverse Hessian."""
+"""Ways to apply an inverse Hessian: one that stores it, and two that only multiply by it."""
 
 from ml.solvers.cholesky import Solution, solve
+from ml.solvers.conjugate_gradients import solve_conjugate_gradients
+from ml.solvers.neumann import solve_neumann
 
-__all__ = ["Solution", "solve"]
+__all__ = ["Solution", "solve", "solve_conjugate_gradients", "solve_neumann"]

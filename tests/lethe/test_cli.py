@@ -16,7 +16,7 @@ from service.store.signing import RECEIPT_TYPE, StatementSigner, bundle
 from service.store.tokens import find_caller, list_tokens
 
 RUN = CliRunner()
-COMMANDS = ("demo", "up", "api", "worker", "sweep", "verify", "migrate", "secrets", "token", "bench")
+COMMANDS = ("demo", "up", "api", "worker", "sweep", "verify", "migrate", "secrets", "token", "bench", "paper")
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,240 @@
+"""The paper's first experiment: a mixture of four classes, 2,000 points, 800 of them forgotten (its section 7.1).
+
+For variational inference the truth is the converged optimum on what is retained. For sample sets it is the retained
+posterior itself, drawn without a chain: Laplace draws, importance-resampled, many more than a set holds. A set of
+finite size is never exact, so "retrained" (fresh chains on what is retained) is the floor that any way can reach.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from ml.curvature import Potential
+from ml.data import synthetic_mixture
+from ml.errors import InvalidInput
+from ml.forgetting import forget
+from ml.groups import retained_rows
+from ml.inference.chains import SAFE_SGHMC, SAFE_SGLD, Chains, Sampled, sample
+from ml.inference.laplace import fit_laplace
+from ml.inference.variational import train
+from ml.models.gmm import GaussianMixture
+from ml.paper_forgetting import PAPER, forget_samples, forget_variational
+from ml.posterior import MeanFieldGaussian
+from ml.sample_forgetting import affine_map
+from ml.sample_set import SampleSet
+from ml.solvers import solve, solve_neumann
+
+ROWS = 2000
+FAMILY = GaussianMixture(components=4, dimensions=2, prior_std=1.0)
+SAMPLERS = {"gmm-sgld": SAFE_SGLD, "gmm-sghmc": SAFE_SGHMC}
+CASES = ("gmm-vi", *SAMPLERS)
+LARGEST_SHARE = 0.9
+"""Of a class: without most of its rows a component has no basin of its own left."""
+POLICY = 1e-9
+"""What ours has to certify, in nats."""
+SETS = 8
+"""Independent sample sets over which a divergence is averaged: of one set alone, chance decides a third."""
+DRAWS = 500
+"""In one sample set, as in the paper."""
+THINNING = 12
+TRUE_DRAWS = 20_000
+REPEATS = 3
+
+OnProgress = Callable[[str, float], None]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to get rid of the rows: how near it comes to the truth, and how long it takes."""
+
+    name: str
+    kl: float
+    distance: float
+    seconds: float
+    centres: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    case: str
+    removed: int
+    n: int
+    ways: dict[str, Way]
+    residual_ours: float
+    residual_paper: float
+    warning: str | None
+    """What the sampler's own diagnostics say against its draws."""
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> Comparison:
+        """Back from `dataclasses.asdict`."""
+        return cls(**{**stored, "ways": {name: Way(**way) for name, way in stored["ways"].items()}})
+
+
+def compare(case: str, removed: int = 800, seed: int = 1, on_progress: OnProgress | None = None) -> Comparison:
+    """Nothing, the paper's way, ours and retraining, in one run."""
+    if case not in CASES:
+        raise InvalidInput(f"unknown case {case!r}: choose among {', '.join(CASES)}")
+    scene = _scene(removed, seed)
+    report = on_progress or (lambda _stage, _fraction: None)
+    if case == "gmm-vi":
+        return _compare_variational(scene, report)
+    return _compare_sampled(case, scene, seed, report)
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """The data, which rows go, and the two trained optima."""
+
+    data: Tensor
+    forgotten: Tensor
+    retained: Tensor
+    start: MeanFieldGaussian
+    before: MeanFieldGaussian
+
+
+def forgotten_rows(data: Tensor, labels: Tensor, removed: int) -> Tensor:
+    """As in the paper, half from each of two classes; and of these the uppermost, so that the centres must move."""
+    classes = [torch.nonzero(labels == label).flatten() for label in (0, 1)]
+    if not 1 <= removed <= 2 * LARGEST_SHARE * min(len(rows) for rows in classes):
+        raise InvalidInput(f"{removed} rows cannot be removed from two classes of {len(classes[0])}: pass fewer")
+    first, second = (rows[data[rows, 1].argsort(descending=True)] for rows in classes)
+    return torch.cat([first[: (removed + 1) // 2], second[: removed // 2]])
+
+
+def _scene(removed: int, seed: int) -> Scene:
+    data, labels = synthetic_mixture(ROWS, seed=seed)
+    forgotten = forgotten_rows(data, labels, removed)
+    start = FAMILY.initial(data, seed)
+    before = train(FAMILY, data, start, tolerance=0.0).posterior
+    return Scene(data, forgotten, retained_rows(data, forgotten), start, before)
+
+
+def _compare_variational(scene: Scene, report: OnProgress) -> Comparison:
+    report("retraining", 0.0)
+    seconds_retrain, retrained = _timed(lambda: train(FAMILY, scene.retained, scene.start).posterior)
+    truth = train(FAMILY, scene.retained, retrained, tolerance=0.0).posterior
+    report("our way", 0.3)
+    seconds_ours, ours = _timed(lambda: forget(FAMILY, scene.before, scene.data, scene.forgotten, POLICY).posterior)
+    report("the paper's way", 0.5)
+    seconds_paper, paper = _timed(lambda: forget_variational(FAMILY, scene.before, scene.data, scene.forgotten), 1)
+    report("done", 1.0)
+
+    def way(name: str, posterior: MeanFieldGaussian, seconds: float) -> Way:
+        distance = float((posterior.flat() - truth.flat()).norm())
+        return Way(name, posterior.kl(truth), distance, seconds, posterior.mean.tolist())
+
+    ways = [
+        way("nothing", scene.before, 0.0),
+        way("paper", paper, seconds_paper),
+        way("ours", ours, seconds_ours),
+        way("retrained", retrained, seconds_retrain),
+    ]
+    residuals = _variational_residuals(scene)
+    return Comparison("gmm-vi", len(scene.forgotten), ROWS, {w.name: w for w in ways}, *residuals, warning=None)
+
+
+def _compare_sampled(case: str, scene: Scene, seed: int, report: OnProgress) -> Comparison:
+    config, mode = _short(SAMPLERS[case]), scene.before.mean.flatten()
+
+    def draw(rows: Tensor, sets: int, stage: str, offset: int) -> Sampled:
+        wider, generator = replace(config, count=config.count * sets), torch.Generator().manual_seed(seed + offset)
+        return sample(FAMILY, rows, mode, wider, generator, lambda i, _: report(stage, i / config.iterations))
+
+    chains = draw(scene.data, SETS, "sampling before", 1)
+    before = _split(chains.sample_set, config)
+    fresh = _split(draw(scene.retained, SETS, "sampling the retained posterior", 2).sample_set, config)
+    seconds_retrain, _ = _timed(lambda: draw(scene.retained, 1, "timing one retraining", 3), 1)
+    report("drawing the truth", 0.0)
+    truth = _truth(scene.retained, mode, torch.Generator().manual_seed(seed + 4))
+    report("our way", 0.0)
+    seconds_ours, _ = _timed(lambda: affine_map(FAMILY, before[0].samples, scene.data, scene.forgotten))
+    ours = [_moved(s, affine_map(FAMILY, s.samples, scene.data, scene.forgotten).samples) for s in before]
+    report("the paper's way", 0.0)
+    seconds_paper, shifted = _timed(lambda: _paper_shift(scene, before[0], seed), 1)
+    paper = [_moved(s, s.samples + shifted) for s in before]
+    report("done", 1.0)
+
+    def way(name: str, sets: Sequence[SampleSet], seconds: float) -> Way:
+        kl = statistics.mean(s.moment_matched_kl(truth) for s in sets)
+        distance = statistics.mean(float((s.mean - truth.mean).norm()) for s in sets)
+        return Way(name, kl, distance, seconds, sets[0].mean.reshape(FAMILY.components, -1).tolist())
+
+    ways = [
+        way("nothing", before, 0.0),
+        way("paper", paper, seconds_paper),
+        way("ours", ours, seconds_ours),
+        way("retrained", fresh, seconds_retrain),
+    ]
+    residuals = _sampled_residuals(scene, before[0])
+    return Comparison(
+        case, len(scene.forgotten), ROWS, {w.name: w for w in ways}, *residuals, warning=chains.diagnostics.warning
+    )
+
+
+def _paper_shift(scene: Scene, draws: SampleSet, seed: int) -> Tensor:
+    """How far the paper moves every sample alike: its recursion starts from one set, the rest are moved with it."""
+    generator = torch.Generator().manual_seed(seed + 5)
+    return (forget_samples(FAMILY, draws.samples, scene.data, scene.forgotten, generator) - draws.samples)[0]
+
+
+def _variational_residuals(scene: Scene) -> tuple[float, float]:
+    """‖v - Hx‖/‖v‖ of the first solve, ours and the paper's."""
+    hessian = FAMILY.expand(scene.before, scene.data).hessian
+    whole = FAMILY.group_gradient(scene.before, scene.data[scene.forgotten])
+    group = FAMILY.group_gradient(scene.before, scene.data[scene.forgotten[: PAPER.group_size]])
+    neumann = solve_neumann(lambda v: hessian @ v, group, PAPER.num_terms, 1 / ROWS)
+    return solve(hessian, whole).residual / float(whole.norm()), neumann.residual / float(group.norm())
+
+
+def _sampled_residuals(scene: Scene, draws: SampleSet) -> tuple[float, float]:
+    hessian = Potential(FAMILY, scene.data).hessian(draws.mean)
+    group = Potential(FAMILY, scene.data[scene.forgotten[: PAPER.group_size]], with_prior=False).gradient(draws.mean)
+    neumann = solve_neumann(lambda v: hessian @ v, group, PAPER.num_terms, 1 / ROWS)
+    return solve(hessian, group).residual / float(group.norm()), neumann.residual / float(group.norm())
+
+
+def _split(whole: SampleSet, config: Chains) -> list[SampleSet]:
+    """One run of many chains as several sets of `config.count` chains each."""
+    number = whole.chain // config.count
+    return [SampleSet(whole.samples[number == i], whole.chain[number == i]) for i in range(int(number.max()) + 1)]
+
+
+def _short(config: Chains) -> Chains:
+    """The sampler's settings, stopped once its chains together hold DRAWS draws, which are to be independent."""
+    return replace(config, iterations=config.burn_in + DRAWS // config.count * THINNING, thinning=THINNING)
+
+
+def _truth(rows: Tensor, start: Tensor, generator: torch.Generator) -> SampleSet:
+    """Independent draws of p(θ | rows): from its Laplace approximation, resampled by w ∝ p(θ, rows) / N(θ)."""
+    potential = Potential(FAMILY, rows)
+    laplace = fit_laplace(potential, start)
+    noise = torch.randn(TRUE_DRAWS, len(start), generator=generator, dtype=torch.float64)
+    factor = torch.linalg.cholesky(laplace.hessian)
+    theta = laplace.mode + torch.linalg.solve_triangular(factor.T, noise.T, upper=True).T
+    log_weights = 0.5 * noise.square().sum(1) - torch.stack([potential.value(one) for one in theta])
+    chosen = torch.multinomial(torch.softmax(log_weights, 0), TRUE_DRAWS, replacement=True, generator=generator)
+    return SampleSet(theta[chosen], torch.zeros(TRUE_DRAWS, dtype=torch.int64))
+
+
+def _moved(before: SampleSet, samples: Tensor) -> SampleSet:
+    return SampleSet(samples, before.chain)
+
+
+def _timed(action: Callable[[], T], repeats: int = REPEATS) -> tuple[float, T]:
+    """The median of some runs after one that warms up, or a single run where it takes long."""
+    result = action() if repeats > 1 else None
+    taken = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        result = action()
+        taken.append(time.perf_counter() - started)
+    return statistics.median(taken), result  # type: ignore[return-value]

@@ -1,0 +1,64 @@
+"""Stochastic gradient Hamiltonian Monte Carlo (Chen, Fox and Guestrin 2014), as the BIF paper's preliminaries write it.
+
+    θ_{t+1} = θ_t + v_t
+    v_{t+1} = (1 - α_t) v_t - η_t ∇Ũ(θ_t) + N(0, 2 α_t η_t)        v_0 ~ N(0, η_0)
+    η_t = scale · t^(-power) / n,   α_t = α_0 √(η_t / η_0)         (η decays by c, α by √c)
+
+The gradient is taken before θ moves, so the step feeds energy in: with k = ηλ on a Gaussian of curvature λ and exact
+gradients the variance of θ is (1/λ) · α(2 - α + k) / ((α - k)(2 - α + k/2)), stable only for k < α. Where λ is known,
+noise less by that factor makes it exact.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ml.errors import InvalidInput
+from ml.inference.sgld import Gradient, StepSize, normal
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    theta: Tensor
+    velocity: Tensor
+
+
+@dataclass(frozen=True)
+class SGHMC:
+    step_size: StepSize
+    friction: float  # α_0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.friction < 1:
+            raise InvalidInput(f"friction is {self.friction}: pass a number between 0 and 1, such as 0.4")
+
+    def friction_at(self, iteration: int) -> float:
+        return self.friction * math.sqrt(self.step_size.at(iteration, 1) / self.step_size.at(1, 1))
+
+    def widening(self, iteration: int, rows: int, curvature: float) -> float:
+        """The chain's variance over the variance 1/λ it should have; infinite where the chain is unstable."""
+        a, k = self.friction_at(iteration), self.step_size.at(iteration, rows) * curvature
+        return a * (2 - a + k) / ((a - k) * (2 - a + k / 2)) if k < a else math.inf
+
+    def walk(
+        self, gradient: Gradient, start: Tensor, rows: int, generator: torch.Generator, curvature: float = 0.0
+    ) -> Iterator[Tensor]:
+        """θ_1, θ_2, ... without end; each row of θ is a chain. With `curvature` 0 the noise is the paper's."""
+        motion = Motion(start, normal(self.step_size.at(1, rows), start, generator))
+        for iteration in itertools.count(1):
+            eta, alpha = self.step_size.at(iteration, rows), self.friction_at(iteration)
+            slope = gradient(motion.theta)
+            noise = normal(2 * alpha * eta / self.widening(iteration, rows, curvature), start, generator)
+            motion = step(motion, slope, eta, alpha, noise)
+            yield motion.theta
+
+
+def step(motion: Motion, gradient: Tensor, step_size: float, friction: float, noise: Tensor) -> Motion:
+    velocity = (1 - friction) * motion.velocity - step_size * gradient + noise
+    return Motion(motion.theta + motion.velocity, velocity)

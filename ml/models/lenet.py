@@ -1,0 +1,28 @@
+"""A Bayesian LeNet-5 (Y. LeCun et al., 1998) for images of 32×32 grey pixels: the network of the BIF paper."""
+
+from dataclasses import dataclass
+
+from ml.models.network import PRIOR_STD, Convolution, Layer, Network, dense_layers, relu_and_pool
+from ml.models.regression import check_scale
+
+
+@dataclass(frozen=True)
+class LeNet5(Network):
+    """Two convolutions of 5×5, each with relu and a maximum over 2×2, then three dense layers: 61,706 parameters."""
+
+    prior_std: float = PRIOR_STD
+
+    def __post_init__(self) -> None:
+        check_scale("prior_std", self.prior_std)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return (1, 32, 32)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return (
+            Convolution(1, 6, relu_and_pool, kernel=5),  # 32 -> 28 -> 14
+            Convolution(6, 16, relu_and_pool, kernel=5),  # 14 -> 10 -> 5
+            *dense_layers(16 * 5 * 5, 120, 84, 10),
+        )

@@ -1,0 +1,30 @@
+"""A Bayesian perceptron with one hidden layer."""
+
+from dataclasses import dataclass
+
+from ml.models.network import PRIOR_STD, Layer, Network, dense_layers
+from ml.models.regression import check_count, check_scale
+
+
+@dataclass(frozen=True)
+class MLP(Network):
+    """outputs = W₂ relu(W₁x + b₁) + b₂."""
+
+    dimensions: int
+    hidden: int
+    classes: int
+    prior_std: float = PRIOR_STD
+
+    def __post_init__(self) -> None:
+        check_count("dimensions", self.dimensions)
+        check_count("hidden", self.hidden)
+        check_count("classes", self.classes, least=2)
+        check_scale("prior_std", self.prior_std)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return (self.dimensions,)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return dense_layers(self.dimensions, self.hidden, self.classes)

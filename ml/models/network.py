@@ -1,0 +1,166 @@
+"""Bayesian networks that classify: p(y=k | x, θ) = softmax(outputs(x, θ))_k, every weight and bias ~ N(0, prior_std²).
+
+θ is one flat vector: for each layer its weights, then its biases. A row is the input, flattened, and the label
+0..classes-1 last. Everything is computed in the precision of θ, so that rows may be kept in float32.
+
+Each layer is linear in (weight, bias). So with independent Gaussian weights an activation is Gaussian before the
+non-linearity, and `linear` gives its mean from their means, its variance from their variances and the squared input.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ml.errors import InvalidInput
+from ml.models.regression import WeightPrior, check_labels, check_scale
+from ml.posterior import MeanFieldGaussian
+
+PRIOR_STD = 0.15  # of the BIF paper's networks, after X. Liu et al., Adv-BNN (2018)
+_INITIAL_STD = 0.02  # narrow, so that the means learn first
+_INPUT_TYPES = (torch.float32, torch.float64)
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def identity(x: Tensor) -> Tensor:
+    return x
+
+
+def relu_and_pool(x: Tensor) -> Tensor:
+    return functional.max_pool2d(x.relu(), 2)
+
+
+@dataclass(frozen=True)
+class Layer(ABC):
+    inputs: int
+    outputs: int
+    activation: Activation
+
+    @property
+    @abstractmethod
+    def weight_shape(self) -> tuple[int, ...]:
+        """Outputs first."""
+
+    @abstractmethod
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """The activations of a batch before the non-linearity; linear in (weight, bias)."""
+
+    @property
+    def fan_in(self) -> int:
+        return math.prod(self.weight_shape[1:])
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.weight_shape) + self.outputs
+
+    def unpack(self, part: Tensor) -> tuple[Tensor, Tensor]:
+        """Weight and bias from this layer's part of θ."""
+        weight, bias = torch.split(part, [self.size - self.outputs, self.outputs])
+        return weight.reshape(self.weight_shape), bias
+
+
+@dataclass(frozen=True)
+class Dense(Layer):
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return (self.outputs, self.inputs)
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return functional.linear(x.flatten(1), weight, bias)
+
+
+@dataclass(frozen=True)
+class Convolution(Layer):
+    kernel: int
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return (self.outputs, self.inputs, self.kernel, self.kernel)
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return functional.conv2d(x, weight, bias)
+
+
+class Network(ABC):
+    """A likelihood made of layers. Subclasses say which."""
+
+    prior_std: float
+
+    @property
+    @abstractmethod
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input, before it was flattened into a row."""
+
+    @property
+    @abstractmethod
+    def layers(self) -> tuple[Layer, ...]:
+        """From the input to the outputs, one of which there is for each class."""
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(layer.size for layer in self.layers)
+
+    def check_data(self, data: Tensor) -> None:
+        columns = math.prod(self.input_shape) + 1
+        if data.ndim != 2 or data.shape[1] != columns or len(data) == 0:
+            raise InvalidInput(
+                f"data has shape {tuple(data.shape)}: pass at least one row of {columns} columns, the label last"
+            )
+        if data.dtype not in _INPUT_TYPES:
+            raise InvalidInput(f"data is {data.dtype}: convert it to torch.float32 or torch.float64")
+        # Not isfinite, which copies: image data sets fill hundreds of megabytes.
+        if not all(math.isfinite(extreme) for extreme in torch.aminmax(data)):
+            raise InvalidInput("data holds NaN or infinity: clean or drop those rows")
+        check_labels(data, self.layers[-1].outputs)
+
+    def log_likelihood(self, theta: Tensor, data: Tensor) -> Tensor:
+        return self.score(self.outputs(theta, data), data[:, -1])
+
+    def log_prior(self, theta: Tensor) -> Tensor:
+        return WeightPrior(self.prior_std).log_density(theta)
+
+    def outputs(self, theta: Tensor, data: Tensor) -> Tensor:
+        """The logits of each row: (n, classes)."""
+        x = self.inputs(data, theta.dtype)
+        for layer, (weight, bias) in zip(self.layers, self.unpack(theta), strict=True):
+            x = layer.activation(layer.linear(x, weight, bias))
+        return x
+
+    def score(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """log p(y_i | outputs_i) for each row: (n,)."""
+        return outputs.log_softmax(1).gather(1, labels.long().unsqueeze(1)).squeeze(1)
+
+    def inputs(self, data: Tensor, dtype: torch.dtype) -> Tensor:
+        """Rows without their labels, in the shape the first layer takes."""
+        return data[:, :-1].to(dtype).reshape(len(data), *self.input_shape)
+
+    def unpack(self, theta: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Weight and bias of each layer."""
+        parts = torch.split(theta, [layer.size for layer in self.layers])
+        return [layer.unpack(part) for layer, part in zip(self.layers, parts, strict=True)]
+
+    def initial(self, seed: int, std: float = _INITIAL_STD) -> MeanFieldGaussian:
+        """Means uniform within ±fan_in^(-1/2), so that activations keep their size from layer to layer."""
+        check_scale("std", std)
+        generator = torch.Generator().manual_seed(seed)
+        bounds = [torch.full((layer.size,), layer.fan_in**-0.5, dtype=torch.float64) for layer in self.layers]
+        unit = 2 * torch.rand(self.parameter_count, generator=generator, dtype=torch.float64) - 1
+        mean = unit * torch.cat(bounds)
+        return MeanFieldGaussian(mean, torch.full_like(mean, std))
+
+
+def dense_layers(*widths: int) -> tuple[Dense, ...]:
+    """Fully connected layers between these widths, with relu between them."""
+    last = len(widths) - 2
+    return tuple(
+        Dense(inputs, outputs, identity if place == last else torch.relu)
+        for place, (inputs, outputs) in enumerate(itertools.pairwise(widths))
+    )

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from ml.curvature import Potential
+from ml.data import synthetic_mixture
+from ml.errors import NumericalFailure
+from ml.inference.laplace import fit_laplace
+from tests.ml.likelihoods import LinearRegression, Mixture, regression_data
+
+
+def test_on_a_conjugate_model_it_is_the_posterior() -> None:
+    data = regression_data(200, 5, torch.Generator().manual_seed(0))
+    mean, covariance = LinearRegression(5).posterior(data)
+    start = torch.full((5,), 30.0, dtype=torch.float64)
+    fitted = fit_laplace(Potential(LinearRegression(5), data), start)
+    assert torch.allclose(fitted.mode, mean, rtol=0, atol=1e-12)
+    assert torch.allclose(torch.linalg.inv(fitted.hessian), covariance, rtol=0, atol=1e-13)
+    assert start.tolist() == [30.0] * 5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_from_where_the_hessian_is_indefinite_it_still_finds_a_mode(seed: int) -> None:
+    data = synthetic_mixture(400, seed=1)[0]
+    potential = Potential(Mixture(), data)
+    start = 0.5 * torch.randn(8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    assert float(torch.linalg.eigvalsh(potential.hessian(start))[0]) < 0
+    fitted = fit_laplace(potential, start)
+    assert float(potential.gradient(fitted.mode).norm()) < 1e-8
+    assert float(torch.linalg.eigvalsh(potential.hessian(fitted.mode))[0]) > 0
+    assert float(potential.value(fitted.mode)) < float(potential.value(start))
+    assert torch.equal(fitted.hessian, potential.hessian(fitted.mode))
+
+
+def test_a_saddle_is_no_mode() -> None:
+    """Four components on one spot: the gradient never parts them."""
+    potential = Potential(Mixture(), synthetic_mixture(400, seed=1)[0])
+    with pytest.raises(NumericalFailure, match="saddle"):
+        fit_laplace(potential, torch.zeros(8, dtype=torch.float64))
+
+
+def test_data_that_overflow_are_a_numerical_failure() -> None:
+    data = torch.tensor([[math.inf, 1.0], [1.0, 2.0]], dtype=torch.float64)
+    with pytest.raises(NumericalFailure, match="scale of the prior"):
+        fit_laplace(Potential(Mixture(), data), torch.zeros(8, dtype=torch.float64))

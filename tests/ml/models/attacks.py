@@ -1,0 +1,137 @@
+"""Attacks on a family's bounds, and an energy with frozen noise written a second time, from its likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import mpmath
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Normal, kl_divergence
+
+from ml.forgetting import forget
+from ml.inference.variational import train
+from ml.models.family import Expansion, Family
+from ml.models.likelihood import Likelihood
+from ml.models.regression import WeightPrior
+from ml.posterior import MeanFieldGaussian
+
+Energy = Callable[[Tensor], Tensor]
+
+
+class Regression(Family, Likelihood, Protocol):
+    prior_std: float
+
+
+def frozen_data_energy(family: Regression, noise: Tensor, data: Tensor) -> Energy:
+    def energy(flat: Tensor) -> Tensor:
+        mean, std = flat.chunk(2)
+        losses = [-family.log_likelihood(mean + std * epsilon, data).sum() for epsilon in noise]
+        return torch.stack(losses).mean()
+
+    return energy
+
+
+def with_prior(family: Regression, of_data: Energy) -> Energy:
+    def energy(flat: Tensor) -> Tensor:
+        mean, std = flat.chunk(2)
+        prior = Normal(torch.zeros_like(mean), family.prior_std * torch.ones_like(mean))
+        return of_data(flat) + kl_divergence(Normal(mean, std), prior).sum()
+
+    return energy
+
+
+def leave_the_prior_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the bound on the third derivative, so that the rows' part has nothing to hide behind."""
+    monkeypatch.setattr(WeightPrior, "third_derivative", lambda _prior, at, _radius: torch.zeros_like(at.std.flatten()))
+
+
+def lost_digits(at: Expansion, gradient: Sequence[mpmath.mpf], curvature: mpmath.matrix) -> tuple[float, float]:
+    """The norms of what is left of a computed gradient and Hessian after subtracting exact ones."""
+    of_gradient = [float(mpmath.mpf(a) - b) for a, b in zip(at.gradient.tolist(), gradient, strict=True)]
+    of_hessian = [
+        [float(mpmath.mpf(value) - curvature[i, j]) for j, value in enumerate(row)]
+        for i, row in enumerate(at.hessian.tolist())
+    ]
+    lost = torch.tensor(of_gradient, dtype=torch.float64), torch.tensor(of_hessian, dtype=torch.float64)
+    return float(lost[0].norm()), float(torch.linalg.matrix_norm(lost[1], 2))
+
+
+def unit(vector: Tensor) -> Tensor:
+    return vector / vector.norm()
+
+
+def random_unit(like: Tensor, generator: torch.Generator) -> Tensor:
+    return unit(torch.randn(len(like), generator=generator, dtype=torch.float64))
+
+
+def third_derivative(energy: Energy, point: Tensor, direction: Tensor) -> Tensor:
+    """d³/dt³ of the energy along the direction."""
+    t = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    value = energy(point + t * direction)
+    for _ in range(3):
+        (value,) = torch.autograd.grad(value, t, create_graph=True)
+    return value
+
+
+def random_attack(energy: Energy, centre: Tensor, radius: float, tries: int = 60) -> float:
+    """The largest third derivative met at random points of the ball, in random directions."""
+    generator = torch.Generator().manual_seed(0)
+    reached = 0.0
+    for _ in range(tries):
+        length = radius * float(torch.rand((), generator=generator))
+        point = centre + length * random_unit(centre, generator)
+        value = third_derivative(energy, point, random_unit(centre, generator))
+        reached = max(reached, abs(float(value.detach())))
+    return reached
+
+
+def ascent_attack(energy: Energy, centre: Tensor, radius: float, starts: int = 4, steps: int = 30) -> float:
+    """The largest third derivative met by ascending in point and direction at once."""
+    generator = torch.Generator().manual_seed(1)
+    reached = 0.0
+    for _ in range(starts):
+        direction, offset = random_unit(centre, generator), torch.zeros_like(centre)
+        for _ in range(steps):
+            direction.requires_grad_()
+            offset.requires_grad_()
+            value = third_derivative(energy, centre + offset, unit(direction))
+            reached = max(reached, abs(float(value.detach())))
+            up_direction, up_offset = torch.autograd.grad(value.abs(), (direction, offset))
+            direction = unit(direction.detach() + 0.3 * unit(up_direction))
+            offset = offset.detach() + 0.2 * radius * unit(up_offset)
+            offset = offset * min(1.0, radius / float(offset.norm()))
+    return reached
+
+
+def largest_bound_within(family: Family, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
+    """The largest bound at points on the edge of the ball, each with no ball of its own."""
+    generator = torch.Generator().manual_seed(2)
+    flat = posterior.flat()
+    moved = [posterior.with_flat(flat + radius * random_unit(flat, generator)) for _ in range(200)]
+    return max(family.lipschitz(one, data, 0.0) for one in moved)
+
+
+def random_posterior(shape: tuple[int, ...], seed: int, std: float = 0.3) -> MeanFieldGaussian:
+    generator = torch.Generator().manual_seed(seed)
+    mean = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return MeanFieldGaussian(mean, std * (0.5 + torch.rand(shape, generator=generator, dtype=torch.float64)))
+
+
+def certified_ratios(family: Family, data: Tensor, share: float, epsilon: float, seeds: range) -> list[float]:
+    """Forget random rows; the certified bound over the KL to a retraining, which must come out at least 1."""
+    start = family.initial(data, 0)
+    posterior, ratios = train(family, data, start, tolerance=0.0).posterior, []
+    for seed in seeds:
+        order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
+        cut = max(1, round(share * len(data)))
+        outcome = forget(family, posterior, data, order[:cut], epsilon)
+        retrained = train(family, data[order[cut:]], start, tolerance=0.0).posterior
+        assert outcome.certificate.level == "proved"
+        assert outcome.certificate.epsilon <= epsilon
+        assert outcome.posterior.kl(retrained) <= outcome.certificate.epsilon
+        assert retrained.kl(outcome.posterior) <= outcome.certificate.epsilon_reverse
+        ratios.append(outcome.certificate.epsilon / outcome.posterior.kl(retrained))
+    return ratios

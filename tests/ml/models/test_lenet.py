@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from ml.errors import InvalidInput
+from ml.models.lenet import LeNet5
+
+
+def test_it_is_lenet_5() -> None:
+    network = LeNet5()
+    assert network.parameter_count == 61_706
+    module = nn.Sequential(
+        nn.Conv2d(1, 6, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(400, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, 10),
+    ).double()
+    theta = network.initial(seed=0).mean
+    nn.utils.vector_to_parameters(theta, module.parameters())
+    images = torch.rand(3, 1024, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 0.5
+    expected = module(images.view(3, 1, 32, 32))
+    outputs = network.outputs(theta, torch.cat([images, torch.zeros(3, 1)], 1))
+    assert torch.allclose(outputs, expected, rtol=1e-12, atol=1e-13)
+
+
+def test_the_prior() -> None:
+    assert LeNet5().prior_std == 0.15
+    with pytest.raises(InvalidInput, match="prior_std is -1"):
+        LeNet5(prior_std=-1)

@@ -1,0 +1,94 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from ml.errors import InvalidInput, NumericalFailure
+from ml.solvers import solve, solve_conjugate_gradients
+
+
+def vector_of(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def random_vector(size: int, seed: int = 0) -> Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-6, 1e-12])
+def test_the_residual_is_within_the_tolerance(tolerance: float) -> None:
+    root = torch.randn(40, 40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    hessian, vector = root @ root.T + torch.eye(40, dtype=torch.float64), random_vector(40)
+    before = vector.clone()
+    solution = solve_conjugate_gradients(lambda x: hessian @ x, vector, tolerance, max_iterations=500)
+    assert solution.residual <= 1.5 * tolerance * float(vector.norm())
+    assert solution.residual == pytest.approx(float((vector - hessian @ solution.x).norm()), rel=1e-9)
+    error = float((solution.x - solve(hessian, vector).x).norm())
+    assert error <= 1.5 * tolerance * float(vector.norm())  # the least eigenvalue is at least 1
+    assert solution.solver == "conjugate gradients"
+    assert torch.equal(vector, before)
+
+
+def test_three_distinct_curvatures_take_three_iterations() -> None:
+    curvature = vector_of(1.0, 10.0, 1000.0).repeat(20)
+    vector = random_vector(60)
+    solution = solve_conjugate_gradients(lambda x: curvature * x, vector, 1e-10, max_iterations=60)
+    assert solution.iterations == 3
+    assert torch.allclose(solution.x, vector / curvature, rtol=1e-9, atol=1e-12)
+
+
+def test_the_right_diagonal_makes_one_iteration_of_many() -> None:
+    curvature, vector = torch.logspace(-3, 3, 50, dtype=torch.float64), random_vector(50)
+    plain = solve_conjugate_gradients(lambda x: curvature * x, vector, 1e-8, max_iterations=1000)
+    helped = solve_conjugate_gradients(lambda x: curvature * x, vector, 1e-8, max_iterations=1000, diagonal=curvature)
+    assert helped.iterations == 1 < plain.iterations
+    assert torch.allclose(helped.x, vector / curvature, rtol=1e-12, atol=0)
+
+
+def test_a_rough_diagonal_changes_the_path_not_the_answer() -> None:
+    root = torch.randn(10, 10, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    hessian, vector = root @ root.T + torch.eye(10, dtype=torch.float64), random_vector(10)
+    solution = solve_conjugate_gradients(lambda x: hessian @ x, vector, 1e-12, 200, diagonal=hessian.diagonal())
+    assert torch.allclose(solution.x, solve(hessian, vector).x, rtol=1e-9, atol=1e-12)
+
+
+def test_too_few_iterations_show_in_the_residual() -> None:
+    curvature, vector = torch.logspace(-3, 3, 50, dtype=torch.float64), random_vector(50)
+    solution = solve_conjugate_gradients(lambda x: curvature * x, vector, 1e-8, max_iterations=5)
+    assert solution.iterations == 5
+    assert solution.residual > 1e-3 * float(vector.norm())
+
+
+@pytest.mark.parametrize("diagonal", [(1.0, -1.0), (0.0, 0.0), (1.0, math.nan), (1.0, math.inf)])
+def test_what_is_not_positive_definite_is_a_numerical_failure(diagonal: tuple[float, float]) -> None:
+    curvature = vector_of(*diagonal)
+    with pytest.raises(NumericalFailure, match="not positive definite"):
+        solve_conjugate_gradients(lambda x: curvature * x, vector_of(1.0, 2.0), 1e-6, 10)
+
+
+def test_negative_curvature_is_met_later_too() -> None:
+    curvature = vector_of(5.0, 4.0, -0.01)
+    with pytest.raises(NumericalFailure, match="along direction 3"):
+        solve_conjugate_gradients(lambda x: curvature * x, vector_of(1.0, 1.0, 1e-2), 1e-9, 10)
+
+
+def test_a_vector_of_nan_is_a_numerical_failure() -> None:
+    with pytest.raises(NumericalFailure, match="NaN"):
+        solve_conjugate_gradients(lambda x: x, vector_of(math.nan, 1.0), 1e-6, 10)
+
+
+def test_nothing_to_solve_is_zero() -> None:
+    solution = solve_conjugate_gradients(lambda x: x, vector_of(0.0, 0.0), 1e-6, 10)
+    assert (solution.x.tolist(), solution.residual, solution.iterations) == ([0.0, 0.0], 0.0, 0)
+
+
+@pytest.mark.parametrize(("tolerance", "iterations"), [(0.0, 5), (-1.0, 5), (1.0, 5), (math.nan, 5), (1e-6, 0)])
+def test_settings_that_mean_nothing_are_invalid_input(tolerance: float, iterations: int) -> None:
+    with pytest.raises(InvalidInput, match="tolerance"):
+        solve_conjugate_gradients(lambda x: x, vector_of(1.0), tolerance, iterations)
+
+
+def test_a_preconditioner_must_be_positive() -> None:
+    with pytest.raises(InvalidInput, match="not positive"):
+        solve_conjugate_gradients(lambda x: x, vector_of(1.0, 1.0), 1e-6, 5, diagonal=vector_of(1.0, 0.0))
