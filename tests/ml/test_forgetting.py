@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ml import forgetting
+from ml.certify.kantorovich import certify_expansion
 from ml.data import synthetic_mixture
 from ml.errors import InvalidInput, NumericalFailure
 from ml.forgetting import Rung, forget, influence_step, newton_step
@@ -211,3 +212,21 @@ def test_nothing_that_was_passed_in_changes(scene: Scene) -> None:
     assert torch.equal(scene.posterior.flat(), posterior)
     assert torch.equal(scene.data, data)
     assert torch.equal(forgotten, torch.arange(100))
+
+
+def test_certificates_that_must_miss_are_not_computed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The divergence to the Newton point is a floor of the bound: only where that is low enough is it asked for."""
+    computed: list[float] = []
+
+    def counting(*arguments: object) -> object:
+        certificate = certify_expansion(*arguments)  # type: ignore[arg-type]
+        computed.append(certificate.epsilon)
+        return certificate
+
+    monkeypatch.setattr(forgetting, "certify_expansion", counting)
+    forgotten = scene.of_classes(0, 1, each=400)
+    outcome = forget(scene.family, scene.posterior, scene.data, forgotten, epsilon=1e-12)
+    assert outcome.certificate.epsilon <= 1e-12
+    assert outcome.rungs[1].steps > len(computed) - 1
+    assert computed[0] == outcome.rungs[0].epsilon
+    assert computed[-1] == outcome.certificate.epsilon

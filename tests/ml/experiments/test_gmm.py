@@ -41,10 +41,9 @@ def test_a_comparison_survives_json_and_is_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["gmm-sgld", "gmm-sghmc"])
-def test_moved_samples_reach_the_floor_of_fresh_ones(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moved_samples_reach_the_floor_of_fresh_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gmm, "SETS", 3)
-    found = gmm.compare(case, 800)
+    found = gmm.compare("gmm-sgld", 800)
     assert found.warning is None
     ours, floor = found.ways["ours"].kl, found.ways["retrained"].kl
     assert floor < 0.1
