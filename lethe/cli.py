@@ -23,12 +23,18 @@ if TYPE_CHECKING:
 TRY, RUN, CHECK, ADMINISTER = "Try it", "Run it", "Check it", "Administer it"
 
 app = typer.Typer(
-    help="""Lethe makes Bayesian models forget people, and proves it.
+    help="""Lethe makes Bayesian models forget people, and proves it. A tour:
 
-A tour: [bold]lethe demo[/bold] shows the whole line in a minute. [bold]lethe up[/bold] runs it for real: POST a
-deletion to the API, a worker removes the person from every model, and you download a signed certificate that
-[bold]lethe verify[/bold] checks offline. Nothing needs to be installed or configured for that; with DATABASE_URL
-and REDIS_URL set, the same commands run on PostgreSQL and a Redis server, on as many hosts as you like.""",
+1. [bold]lethe demo[/bold] shows the whole line in a minute, with nothing to install or configure.
+
+2. [bold]lethe up[/bold] runs it for real and leaves a token for each role in .lethe/tokens. The API is at /docs.
+
+3. Register a model, POST a deletion: a worker removes the person from it and erases the records.
+
+4. Download the certificate and check it offline with [bold]lethe verify[/bold], years later if you like.
+
+5. With DATABASE_URL and REDIS_URL set, [bold]lethe migrate, api, worker[/bold] and [bold]sweep[/bold] run on many hosts.
+""",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_show_locals=False,
