@@ -33,7 +33,7 @@ app = typer.Typer(
 
 4. Download the certificate and check it offline with [bold]lethe verify[/bold], years later if you like.
 
-5. With DATABASE_URL and REDIS_URL set, [bold]lethe migrate, api, worker[/bold] and [bold]sweep[/bold] run on many hosts.
+5. With DATABASE_URL and REDIS_URL set, [bold]lethe migrate, api, worker, sweep[/bold] run on many hosts.
 """,
     no_args_is_help=True,
     rich_markup_mode="rich",
