@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -81,15 +81,11 @@ class Client:
     def deletion(self, deletion_id: str) -> dict[str, Any]:
         return self._json("GET", f"/api/v1/deletions/{deletion_id}")
 
-    def wait(
-        self, deletion_id: str, timeout: float = 120.0, on_poll: Callable[[dict[str, Any]], None] | None = None
-    ) -> dict[str, Any]:
+    def wait(self, deletion_id: str, timeout: float = 120.0) -> dict[str, Any]:
         """Poll until the deletion has ended."""
         deadline = time.monotonic() + timeout
         while True:
             found = self.deletion(deletion_id)
-            if on_poll:
-                on_poll(found)
             if found["status"] in TERMINAL:
                 return found
             if time.monotonic() > deadline:

@@ -30,7 +30,7 @@ def test_type_value_and_key_all_matter() -> None:
     assert one != HASHER.lookup(Identity("email", "ada"))
     assert one != IdentityHasher(bytes(32)).lookup(Identity("customer_id", "ada"))
     # The separator keeps type and value apart.
-    assert HASHER.lookup(Identity("a", "b\0c")) != HASHER.lookup(Identity("a\0b", "c"))[::-1]
+    assert HASHER.lookup(Identity("ab", "c")) != HASHER.lookup(Identity("a", "bc"))
 
 
 def test_a_commitment_needs_the_subjects_own_key() -> None:
