@@ -47,13 +47,16 @@ def certify(family: Family, posterior: MeanFieldGaussian, retained: Tensor) -> C
     return certify_expansion(family, family.expand(posterior, retained), retained)
 
 
-def certify_expansion(family: Family, at: Expansion, retained: Tensor) -> Certificate:
-    """`certify`, for a posterior whose expansion over the retained data is already at hand.
+def certify_expansion(family: Family, at: Expansion, retained: Tensor, newton: Solution | None = None) -> Certificate:
+    """`certify`, for a posterior whose expansion over the retained data, and perhaps δ, is already at hand.
 
     A condition that fails leaves NaN or infinity behind, which fails the conditions that build on it.
     """
     lambda_min = _least_curvature(at.hessian) - at.rounding.hessian
-    newton = solve(at.hessian, at.gradient) if lambda_min > 0 else _no_solution(at.gradient)
+    if not lambda_min > 0:
+        newton = _no_solution(at.gradient)
+    elif newton is None:
+        newton = solve(at.hessian, at.gradient)
     error = _newton_error(at, newton, lambda_min)
     rounding = error + _BOX_SLACK
     eta = float(newton.x.norm()) + error

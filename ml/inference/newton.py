@@ -13,9 +13,13 @@ _ENERGY_ROUNDING = 1e-12
 _TO_BOUNDARY = 0.9
 
 
-def newton_step(family: Family, at: Expansion, data: Tensor) -> Expansion:
-    """λ - t H⁻¹∇F, t = 1 halved until F does not rise; every std keeps at least a tenth of itself."""
-    step = solve(at.hessian, at.gradient).x
+def newton_step(family: Family, at: Expansion, data: Tensor, step: Tensor | None = None) -> Expansion:
+    """λ - t H⁻¹∇F, t = 1 halved until F does not rise; every std keeps at least a tenth of itself.
+
+    `step` is H⁻¹∇F, where it is known already.
+    """
+    if step is None:
+        step = solve(at.hessian, at.gradient).x
     start = at.posterior.flat()
     length = _longest(at.posterior.std.flatten(), step[len(step) // 2 :])
     ceiling = at.energy + _ENERGY_ROUNDING * (1 + abs(at.energy))

@@ -22,7 +22,10 @@ OnStep = Callable[[int, float], None]
 
 @dataclass(frozen=True, eq=False)
 class Trained:
+    """`hessian` is ∇²F at the posterior over the data it was trained on: kept, it spares `forget` a pass."""
+
     posterior: MeanFieldGaussian
+    hessian: Tensor
     iterations: int
     gradient_norm: float
 
@@ -91,6 +94,6 @@ def _polish(
         progress.step(length)
         at = after
         if length <= tolerance or (length <= _STAGNATION and length > previous / 2):
-            return Trained(at.posterior, progress.iterations, float(at.gradient.norm()))
+            return Trained(at.posterior, at.hessian, progress.iterations, float(at.gradient.norm()))
         previous = length
     raise NumericalFailure(f"Newton's method did not settle in {_MAX_NEWTON_STEPS} steps: start from another seed")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from ml.models.family import Rounding
@@ -56,14 +55,15 @@ def _third_derivative(seen: Weighing, radius: float) -> Tensor:
     Each exponent a_k = -½|u_k|² moves by at most S = max_k |u_k|R + R²/2. Since ∂φ_k = φ_k (∂a_k - Σ φ ∂a), the product
     of two responsibilities grows by at most e^(4S).
     """
-    reach = seen.reach.amax(0)
-    shift = reach.sqrt() * radius + (_exponent_error(seen.offsets.shape[1]) * (1 + reach) + radius**2 / 2)
-    growth = 2 * torch.exp(4 * shift)
-    z = seen.reach.sqrt() * (math.sqrt(2) * seen.reach + 1.5)
+    lengths = seen.reach.sqrt()
+    longest = lengths.amax(0)
+    noise = _exponent_error(seen.offsets.shape[1])
+    shift = longest * radius + (longest.square() * noise + (noise + radius**2 / 2))
+    z = lengths * (math.sqrt(2) * seen.reach + 1.5)
     weighted = seen.phi * z
     # Inflated before the difference, which cancels where one φ_k is 1.
     both = (z + weighted.sum(0)) * (1 + 32 * UNIT)
-    return (seen.phi * (both - 2 * weighted)) @ growth
+    return (seen.phi * (both - 2 * weighted)) @ shift.mul_(4).exp_().mul_(2)
 
 
 def _exponent_error(dimensions: int) -> float:

@@ -13,6 +13,7 @@ from ml.data import synthetic_mixture
 from ml.errors import InvalidInput, NumericalFailure
 from ml.forgetting import Rung, forget, influence_step, newton_step
 from ml.inference.variational import train
+from ml.models.family import Expansion
 from ml.models.gmm import GaussianMixture
 from ml.posterior import MeanFieldGaussian
 from tests.ml.conftest import Scene, saddle
@@ -226,7 +227,55 @@ def test_certificates_that_must_miss_are_not_computed(scene: Scene, monkeypatch:
     monkeypatch.setattr(forgetting, "certify_expansion", counting)
     forgotten = scene.of_classes(0, 1, each=400)
     outcome = forget(scene.family, scene.posterior, scene.data, forgotten, epsilon=1e-12)
+    influence, newton = outcome.rungs
+    assert (influence.epsilon, influence.level) == (math.inf, "none")
+    assert newton.steps > 1
+    assert computed == [outcome.certificate.epsilon]
     assert outcome.certificate.epsilon <= 1e-12
-    assert outcome.rungs[1].steps > len(computed) - 1
-    assert computed[0] == outcome.rungs[0].epsilon
-    assert computed[-1] == outcome.certificate.epsilon
+
+
+@pytest.mark.parametrize("removed", [3, 800])
+def test_a_kept_hessian_spares_a_pass_and_changes_nothing(
+    scene: Scene, removed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = train(scene.family, scene.data, scene.posterior, tolerance=0.0)
+    forgotten = torch.randperm(2000, generator=torch.Generator().manual_seed(3))[:removed]
+    expected = forget(scene.family, trained.posterior, scene.data, forgotten, 1e-9)
+    expanded: list[int] = []
+
+    def counting(family: GaussianMixture, posterior: MeanFieldGaussian, data: Tensor) -> Expansion:
+        expanded.append(len(data))
+        return expand(family, posterior, data)
+
+    expand = GaussianMixture.expand
+    monkeypatch.setattr(GaussianMixture, "expand", counting)
+    outcome = forget(scene.family, trained.posterior, scene.data, forgotten, 1e-9, hessian=trained.hessian)
+    assert set(expanded) == {2000 - removed}
+    assert torch.equal(outcome.posterior.flat(), expected.posterior.flat())
+    assert torch.equal(outcome.hessian, expand(scene.family, outcome.posterior, scene.retained(forgotten)).hessian)
+
+
+def test_a_wrong_hessian_costs_steps_not_the_certificate(scene: Scene) -> None:
+    forgotten = torch.arange(40)
+    retrained = train(scene.family, scene.retained(forgotten), scene.start, tolerance=0.0).posterior
+    wrong = 0.5 * scene.family.expand(scene.posterior, scene.data).hessian
+    outcome = forget(scene.family, scene.posterior, scene.data, forgotten, 1e-9, hessian=wrong)
+    assert outcome.posterior.kl(retrained) <= outcome.certificate.epsilon <= 1e-9
+    assert outcome.rungs[-1].steps > 1
+
+
+def test_a_large_group_is_swept_before_newton_and_a_small_one_is_not(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept: list[int] = []
+
+    def counting(family: GaussianMixture, posterior: MeanFieldGaussian, data: Tensor) -> MeanFieldGaussian:
+        swept.append(len(data))
+        return sweep(family, posterior, data)
+
+    sweep = GaussianMixture.sweep
+    monkeypatch.setattr(GaussianMixture, "sweep", counting)
+    forget(scene.family, scene.posterior, scene.data, torch.arange(500), 1e-9)
+    assert swept == []
+    forget(scene.family, scene.posterior, scene.data, torch.arange(501), 1e-9)
+    assert swept == [1499] * 4

@@ -13,6 +13,7 @@ from ml.inference.variational import train
 from ml.models.gmm import GaussianMixture
 from ml.paper_forgetting import PAPER, PaperRecipe, forget_samples, forget_variational
 from ml.posterior import MeanFieldGaussian
+from ml.solvers import solve_neumann
 from tests.ml.conftest import Scene
 from tests.ml.likelihoods import LinearRegression, Mixture, regression_data, slope
 
@@ -71,6 +72,21 @@ def test_the_recursion_goes_on_to_the_exact_inverse(scene: Scene) -> None:
     ]
     assert gaps[0] > gaps[1] > gaps[2]
     assert gaps[2] < 1e-12
+
+
+def test_products_by_automatic_differentiation_are_those_of_the_closed_form_hessian(scene: Scene) -> None:
+    forgotten = scene.of_classes(0, 1, each=5)
+    expected, data = scene.posterior, scene.data
+    for group in (forgotten[:4], forgotten[4:8], forgotten[8:]):
+        hessian = scene.family.expand(expected, data).hessian
+        vector = scene.family.group_gradient(expected, scene.data[group])
+        solution = solve_neumann(lambda direction, hessian=hessian: hessian @ direction, vector, 32, 1 / len(data))
+        expected = expected.with_flat(expected.flat() + solution.x)
+        data = scene.retained(forgotten[: 2000 - len(data) + len(group)])
+    processed = forget_variational(scene.family, scene.posterior, scene.data, forgotten)
+    assert float((expected.flat() - scene.posterior.flat()).norm()) > 1e-3
+    assert torch.allclose(processed.flat(), expected.flat(), rtol=0, atol=1e-14)
+    assert not processed.flat().requires_grad
 
 
 def test_the_recursion_on_samples_goes_on_to_the_exact_inverse() -> None:

@@ -30,6 +30,7 @@ def test_training_ends_at_a_minimum_near_the_classes(scene: Scene) -> None:
     at = scene.family.expand(trained.posterior, scene.data)
     assert trained.gradient_norm == float(at.gradient.norm())
     assert trained.gradient_norm < 1e-6
+    assert torch.equal(trained.hessian, at.hessian)
     assert float(torch.linalg.eigvalsh(at.hessian)[0]) > 100
     classes = torch.stack([scene.data[scene.labels == label].mean(0) for label in range(4)])
     assert float(torch.cdist(classes, trained.posterior.mean).amin(1).max()) < 0.15

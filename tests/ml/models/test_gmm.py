@@ -40,6 +40,19 @@ def test_energy_gradient_and_hessian_agree_with_automatic_differentiation(compon
 
 
 @pytest.mark.parametrize(("components", "dimensions"), SHAPES)
+def test_the_differentiable_energy_is_the_one_that_is_expanded(components: int, dimensions: int) -> None:
+    family, posterior, data = drawn(components, dimensions)
+    at, flat = family.expand(posterior, data), posterior.flat()
+
+    def differentiable(flat: torch.Tensor) -> torch.Tensor:
+        return family.energy(flat, data)
+
+    assert float(differentiable(flat)) == pytest.approx(at.energy, rel=1e-13)
+    assert torch.allclose(grad(differentiable)(flat), at.gradient, rtol=0, atol=1e-12)
+    assert torch.allclose(jacrev(grad(differentiable))(flat), at.hessian, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(("components", "dimensions"), SHAPES)
 def test_the_gradient_of_a_group_leaves_the_prior_out(components: int, dimensions: int) -> None:
     family, posterior, data = drawn(components, dimensions)
     expected = grad(lambda flat: data_energy(family, flat, data[:7]))(posterior.flat())
