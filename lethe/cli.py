@@ -53,6 +53,17 @@ DataDir = Annotated[
         "--data-dir", help="Where the embedded default keeps everything. [default: .lethe]", show_default=False
     ),
 ]
+NetworkFolder = Annotated[
+    Path, typer.Option("--out", help="Trained networks, results and figures; what is there is not run again.")
+]
+FashionFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="Folder with Fashion-MNIST's four .gz files. [default: where Debian's dataset-fashion-mnist puts them]",
+        show_default=False,
+    ),
+]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")]
 
@@ -243,24 +254,61 @@ def token_revoke(token_id: uuid.UUID, data_dir: DataDir = None) -> None:
 
 @bench.command("forget")
 def bench_forget(
-    case: Annotated[str, typer.Option(help="Which cases, separated by commas.")] = "gmm-vi,gmm-sgld,gmm-sghmc",
-    removed: Annotated[int, typer.Option(min=1, max=900, help="How many of the 2,000 points to remove.")] = 800,
+    case: Annotated[
+        str, typer.Option(help="Which, separated by commas; mlp-vi, lenet-vi, lenet-sgld and lenet-sghmc take minutes.")
+    ] = "gmm-vi,gmm-sgld,gmm-sghmc",
+    removed: Annotated[
+        int | None,
+        typer.Option(min=1, max=6_000, help="How many rows to remove; by default 800 of a mixture, 64 of a network."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+    folder: NetworkFolder = Path("results/bnn"),
+    data: FashionFolder = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Train LeNet-5 for a minute only.")] = False,
 ) -> None:
     """Forgetting our way, the paper's way and by retraining, in one run."""
+    from lethe.bench import Networks, show
     from lethe.bench import bench_forget as measure
-    from lethe.bench import show
     from ml.errors import InvalidInput
+    from ml.experiments.bnn import FULL, QUICK
 
     try:
-        rows = measure(case.split(","), removed)
+        rows = measure(case.split(","), removed, Networks(_quick(folder, quick), QUICK if quick else FULL, data))
     except InvalidInput as error:
-        raise typer.BadParameter(str(error), param_hint="--case") from None
+        raise typer.BadParameter(str(error)) from None
     if as_json:
         for row in rows:
             typer.echo(json.dumps(row))
     else:
         out.print(show(rows))
+
+
+@bench.command("solve")
+def bench_solve(
+    case: Annotated[str, typer.Option(help="Which, separated by commas: mlp, lenet.")] = "mlp,lenet",
+    products: Annotated[int, typer.Option(min=10, help="How many products with the curvature each may spend.")] = 60,
+    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+    folder: NetworkFolder = Path("results/bnn"),
+    data: FashionFolder = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Train LeNet-5 for a minute only.")] = False,
+) -> None:
+    """Four ways to solve for an influence: how near each comes to the answer, product by product."""
+    from dataclasses import asdict
+
+    from lethe.bench import Networks, show_solvers
+    from lethe.bench import bench_solve as measure
+    from ml.errors import InvalidInput
+    from ml.experiments.bnn import FULL, QUICK
+
+    try:
+        found = measure(case.split(","), products, Networks(_quick(folder, quick), QUICK if quick else FULL, data))
+    except InvalidInput as error:
+        raise typer.BadParameter(str(error)) from None
+    for comparison in found:
+        if as_json:
+            typer.echo(json.dumps(asdict(comparison)))
+        else:
+            out.print(*show_solvers(comparison), sep="\n")
 
 
 @paper.command("gmm")
@@ -275,6 +323,43 @@ def paper_gmm(
     from lethe.paper import run_gmm
 
     run_gmm(folder, removed, seed, out)
+
+
+@paper.command("bnn")
+def paper_bnn(
+    folder: NetworkFolder = Path("results/bnn"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One seed, one size, short training: under ten minutes on two cores.")
+    ] = False,
+    case: Annotated[str, typer.Option(help="Which methods, separated by commas.")] = "lenet-vi,lenet-sgld,lenet-sghmc",
+    removed: Annotated[
+        str | None, typer.Option(help="How many T-shirts to remove, separated by commas; by default 64 to 6,000.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many models to train; by default 5.")] = None,
+    data: FashionFolder = None,
+) -> None:
+    """LeNet-5 on Fashion-MNIST: T-shirts forgotten, errors on the forgotten, the retained and the test set.
+
+    The full run takes many hours. Stop it when you like: the next one goes on where it was.
+    """
+    from dataclasses import replace
+
+    from lethe.paper import run_bnn
+    from ml.errors import InvalidInput
+    from ml.experiments.bnn import FULL, QUICK
+
+    plan = QUICK if quick else FULL
+    try:
+        sizes = tuple(int(size) for size in removed.split(",")) if removed else plan.removed
+        plan = replace(plan, removed=sizes, seeds=seeds or plan.seeds)
+        run_bnn(_quick(folder, quick), plan, case.split(","), data, out)
+    except (InvalidInput, ValueError) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _quick(folder: Path, quick: bool) -> Path:
+    """Apart, so that models trained for a minute are never taken for trained ones."""
+    return folder / "quick" if quick else folder
 
 
 def _configured(data_dir: Path | None) -> Settings:

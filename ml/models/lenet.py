@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ml.models.network import PRIOR_STD, Convolution, Layer, Network, dense_layers, relu_and_pool
+from ml.models.network import PRIOR_STD, Convolution, Layer, Network, dense_layers, pool_and_relu
 from ml.models.regression import check_scale
 
 
@@ -22,7 +22,7 @@ class LeNet5(Network):
     @property
     def layers(self) -> tuple[Layer, ...]:
         return (
-            Convolution(1, 6, relu_and_pool, kernel=5),  # 32 -> 28 -> 14
-            Convolution(6, 16, relu_and_pool, kernel=5),  # 14 -> 10 -> 5
+            Convolution(1, 6, pool_and_relu, kernel=5),  # 32 -> 28 -> 14
+            Convolution(6, 16, pool_and_relu, kernel=5),  # 14 -> 10 -> 5
             *dense_layers(16 * 5 * 5, 120, 84, 10),
         )

@@ -34,8 +34,9 @@ def identity(x: Tensor) -> Tensor:
     return x
 
 
-def relu_and_pool(x: Tensor) -> Tensor:
-    return functional.max_pool2d(x.relu(), 2)
+def pool_and_relu(x: Tensor) -> Tensor:
+    """The same as relu first, on a quarter of the numbers."""
+    return functional.max_pool2d(x, 2).relu()
 
 
 @dataclass(frozen=True)

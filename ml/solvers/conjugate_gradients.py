@@ -15,13 +15,14 @@ def solve_conjugate_gradients(
     tolerance: float,
     max_iterations: int,
     diagonal: Tensor | None = None,
+    on_iterate: Callable[[Tensor], None] | None = None,
 ) -> Solution:
     """Hestenes and Stiefel's method for a symmetric positive definite H, from x = 0.
 
     Stops once ‖v - Hx‖ ≤ tolerance·‖v‖ by its own recursion, or after `max_iterations`: compare the returned
     residual, which is measured with one more product, with what you need. With condition number κ the error in the
     norm of H falls at least by (√κ-1)/(√κ+1) an iteration. `diagonal` preconditions: pass positive numbers close to
-    the diagonal of H.
+    the diagonal of H. `on_iterate` is shown x after each product but the last, which only measures.
     """
     if not 0 < tolerance < 1 or max_iterations < 1:
         raise InvalidInput(
@@ -40,6 +41,8 @@ def solve_conjugate_gradients(
         z = r if diagonal is None else r / diagonal
         p = z + r.dot(z) / energy * p
         iterations += 1
+        if on_iterate is not None:
+            on_iterate(x)
     residual = float((vector - matvec(x)).norm())
     if not math.isfinite(residual):
         raise NumericalFailure("conjugate gradients met NaN or overflow: bring the data to the scale of the prior")

@@ -9,22 +9,31 @@ from ml.errors import InvalidInput, NumericalFailure
 from ml.solvers.cholesky import Solution
 
 
-def solve_neumann(matvec: Callable[[Tensor], Tensor], vector: Tensor, num_terms: int, scale: float) -> Solution:
+def solve_neumann(
+    matvec: Callable[[Tensor], Tensor],
+    vector: Tensor,
+    num_terms: int,
+    scale: float,
+    on_iterate: Callable[[Tensor], None] | None = None,
+) -> Solution:
     """x_j = v + (I - cH) x_{j-1} from x_0 = v, result c·x_J ("Efficient Implementation" of the paper).
 
     `num_terms` is J, the number of products with H; one more measures the residual. `scale` is c: the series converges
     only if 0 < cλ < 2 for every eigenvalue λ of H, and J terms recover the share 1 - (1-cλ)^(J+1) of the answer
     along that eigenvector, so a flat direction (cλ near 0) hardly moves however safe c is.
 
-    The residual v - cH x_j never exceeds v where the series converges, which is how divergence is seen.
+    The residual v - cH x_j never exceeds v where the series converges, which is how divergence is seen. `on_iterate` is
+    shown c·x_j after each product but the last, which only measures; also the one at which divergence is seen.
     """
     if num_terms < 1 or not 0 < scale < math.inf:
         raise InvalidInput(f"num_terms is {num_terms} and scale {scale}: pass at least one term and a positive scale")
     largest = float(vector.norm())
     x, residual = vector, vector - scale * matvec(vector)
     for done in range(1, num_terms + 1):
-        _check(float(residual.norm()), largest, done)
         x = x + residual
+        if on_iterate is not None:
+            on_iterate(scale * x)
+        _check(float(residual.norm()), largest, done)
         residual = vector - scale * matvec(x)
     _check(float(residual.norm()), largest, num_terms + 1)
     return Solution(x=scale * x, residual=float(residual.norm()), iterations=num_terms, solver="neumann")

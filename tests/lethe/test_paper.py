@@ -1,13 +1,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import lethe.paper
 from lethe.cli import app
-from ml.experiments import gmm
+from ml.data.digits import digits
+from ml.experiments import bnn, gmm
+from ml.inference.bayes_by_backprop import SAFE_BNN
+from ml.inference.settle import Settling
+from ml.models.mlp import MLP
 
 
 def test_results_and_figures_are_kept_and_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,3 +32,33 @@ def test_results_and_figures_are_kept_and_not_run_again(tmp_path: Path, monkeypa
     again = CliRunner().invoke(app, command, env={"COLUMNS": "140"})
     assert again.exit_code == 0, again.output
     assert "paper's way" in again.stdout
+
+
+def test_networks_are_trained_once_and_shown_in_two_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, test = digits()
+    scene = bnn.Scene(MLP(dimensions=64, hidden=8, classes=10), train.float(), test.float())
+    monkeypatch.setattr(lethe.paper, "fashion_scene", lambda _folder: scene)
+    tiny = replace(
+        bnn.QUICK, training=replace(SAFE_BNN, iterations=100), settling=Settling(20, 10), num_terms=2, seeds=2
+    )
+    monkeypatch.setattr(bnn, "QUICK", tiny)
+    command = ["paper", "bnn", "--quick", "--case", "lenet-vi", "--removed", "5,20", "--out", str(tmp_path)]
+    first = CliRunner().invoke(app, command, env={"COLUMNS": "160"})
+    assert first.exit_code == 0, first.output
+    assert {path.name for path in (tmp_path / "quick").glob("lenet-vi-removed*")} == {
+        f"lenet-vi-removed{removed}-seed{seed}.json" for removed in (5, 20) for seed in (0, 1)
+    }
+    assert (tmp_path / "quick" / "bnn.svg").exists()
+    assert "retrained again" in first.stdout
+    assert "one gradient" in first.stdout
+    monkeypatch.setattr(bnn, "train_network", None)  # which would fail if it were called again
+    again = CliRunner().invoke(app, command, env={"COLUMNS": "160"})
+    assert again.exit_code == 0, again.output
+    assert again.stdout == first.stdout
+
+
+def test_an_unknown_method_or_size_is_refused_before_any_work(tmp_path: Path) -> None:
+    for bad in (["--case", "lenet-hmc"], ["--removed", "many"]):
+        refused = CliRunner().invoke(app, ["paper", "bnn", "--out", str(tmp_path / "new"), *bad])
+        assert refused.exit_code == 2
+    assert not (tmp_path / "new").exists()

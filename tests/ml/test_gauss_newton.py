@@ -2,105 +2,91 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
 
 import pytest
 import torch
 from torch import Tensor
-from torch.func import jacrev
+from torch.func import hessian
 
-from ml.curvature import Potential
-from ml.errors import InvalidInput
-from ml.gauss_newton import Classifier, GaussNewton
+from ml.gauss_newton import Product, gauss_newton
 from ml.models.lenet import LeNet5
-from ml.models.mlp import MLP
-from ml.models.network import Layer, Network, dense_layers
+from ml.models.network import Network
 from ml.solvers import solve_conjugate_gradients
-
-TINY = MLP(dimensions=3, hidden=4, classes=3, prior_std=0.5)
-
-
-@dataclass(frozen=True)
-class OneLayer(Network):
-    prior_std: float = 0.5
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        return (3,)
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        return dense_layers(3, 4)
+from tests.ml.networks import TINY, OneLayer, dense_gauss_newton, labelled_rows, random_theta
 
 
-def scene(network: Network, n: int, columns: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, columns, generator=generator, dtype=torch.float64)
-    y = torch.randint(network.layers[-1].outputs, (n, 1), generator=generator)
-    theta = torch.randn(network.parameter_count, generator=generator, dtype=torch.float64)
-    return theta, torch.cat([x, y.double()], 1)
+def product_of(network: Network, theta: Tensor, *parts: Tensor) -> Product:
+    return gauss_newton([functools.partial(_outputs, network, rows) for rows in parts], theta)
 
 
-def matrix(curvature: GaussNewton, theta: Tensor) -> Tensor:
-    return torch.stack([curvature.product(theta, one) for one in torch.eye(len(theta), dtype=theta.dtype)])
+def _outputs(network: Network, rows: Tensor, theta: Tensor) -> Tensor:
+    return network.outputs(theta, rows)
 
 
-def dense(network: Network, theta: Tensor, data: Tensor) -> Tensor:
-    total = torch.eye(len(theta), dtype=theta.dtype) / network.prior_std**2
-    for row in data.split(1):
-        jacobian = jacrev(lambda at, row=row: network.outputs(at, row).squeeze(0))(theta)
-        p = network.outputs(theta, row).softmax(1).squeeze(0)
-        total += jacobian.T @ (p.diag() - p.outer(p)) @ jacobian
-    return total
+def matrix(product: Product, size: int) -> Tensor:
+    return torch.stack([product(one) for one in torch.eye(size, dtype=torch.float64)])
+
+
+def log_loss_hessian(network: Network, theta: Tensor, rows: Tensor) -> Tensor:
+    found: Tensor = hessian(lambda at: -network.log_likelihood(at, rows).sum())(theta)
+    return found
 
 
 def test_the_products_are_those_of_the_dense_matrix() -> None:
-    classifier: Classifier = TINY
-    theta, data = scene(TINY, 20, 3)
-    computed = matrix(GaussNewton(classifier, data), theta)
-    assert torch.allclose(computed, dense(TINY, theta, data), rtol=1e-11, atol=1e-11)
+    theta, data = random_theta(TINY), labelled_rows(TINY, 20)
+    computed = matrix(product_of(TINY, theta, data), len(theta))
+    assert torch.allclose(computed, dense_gauss_newton(TINY, theta, data), rtol=1e-11, atol=1e-11)
 
 
 def test_it_is_the_hessian_where_the_logits_are_linear() -> None:
-    theta, data = scene(OneLayer(), 20, 3)
-    hessian = Potential(OneLayer(), data).hessian(theta)
-    assert torch.allclose(matrix(GaussNewton(OneLayer(), data), theta), hessian, rtol=1e-11, atol=1e-11)
+    network = OneLayer()
+    theta, data = random_theta(network), labelled_rows(network, 20)
+    computed = matrix(product_of(network, theta, data), len(theta))
+    assert torch.allclose(computed, log_loss_hessian(network, theta, data), rtol=1e-11, atol=1e-11)
 
 
-def test_positive_definite_where_the_hessian_is_not() -> None:
-    theta, data = scene(TINY, 200, 3, seed=1)
-    assert float(torch.linalg.eigvalsh(Potential(TINY, data).hessian(theta)).min()) < -1.0
-    lowest = float(torch.linalg.eigvalsh(matrix(GaussNewton(TINY, data), theta)).min())
-    assert lowest >= TINY.prior_std**-2 * (1 - 1e-9)
+def test_positive_semi_definite_where_the_hessian_is_not() -> None:
+    theta, data = random_theta(TINY, seed=1), labelled_rows(TINY, 200, seed=1)
+    assert float(torch.linalg.eigvalsh(log_loss_hessian(TINY, theta, data)).min()) < -1.0
+    computed = matrix(product_of(TINY, theta, data), len(theta))
+    eigenvalues = torch.linalg.eigvalsh(computed)
+    assert float(eigenvalues.min()) >= -1e-12 * float(eigenvalues.max())
+    assert torch.allclose(computed, computed.T, rtol=0, atol=1e-12 * float(eigenvalues.max()))
 
 
-def test_the_row_budget_changes_nothing() -> None:
-    theta, data = scene(TINY, 23, 3)
+def test_several_output_maps_add_up() -> None:
+    theta, data = random_theta(TINY), labelled_rows(TINY, 23)
     vector = torch.linspace(-1, 1, len(theta), dtype=torch.float64)
-    whole = GaussNewton(TINY, data).product(theta, vector)
-    assert torch.allclose(GaussNewton(TINY, data, rows_at_once=4).product(theta, vector), whole, rtol=1e-12, atol=1e-12)
-    with pytest.raises(InvalidInput, match="rows_at_once is 0"):
-        GaussNewton(TINY, data, rows_at_once=0)
+    whole, parts = product_of(TINY, theta, data), product_of(TINY, theta, data[:4], data[4:])
+    assert torch.allclose(parts(vector), whole(vector), rtol=1e-12, atol=1e-12)
+    assert not torch.allclose(product_of(TINY, theta, data[:4])(vector), whole(vector), rtol=1e-3)
 
 
-def test_conjugate_gradients_invert_it() -> None:
-    theta, data = scene(TINY, 50, 3)
-    vector = torch.ones_like(theta)
-    curvature = GaussNewton(TINY, data)
-    solution = solve_conjugate_gradients(lambda v: curvature.product(theta, v), vector, 1e-12, 200)
-    expected = torch.linalg.solve(dense(TINY, theta, data), vector)
-    assert torch.allclose(solution.x, expected, rtol=1e-8, atol=1e-10)
+def test_a_product_can_be_used_again_and_leaves_its_vector_alone() -> None:
+    theta, data = random_theta(TINY), labelled_rows(TINY, 20)
+    product, vector = product_of(TINY, theta, data), torch.ones(len(theta), dtype=torch.float64)
+    assert torch.equal(product(vector), product(vector))
+    assert torch.equal(vector, torch.ones_like(vector))
+
+
+def test_conjugate_gradients_invert_it_with_a_prior() -> None:
+    theta, data = random_theta(TINY), labelled_rows(TINY, 50)
+    product, vector, prior = product_of(TINY, theta, data), torch.ones_like(theta), TINY.prior_std**-2
+    solution = solve_conjugate_gradients(lambda v: product(v) + prior * v, vector, 1e-12, 200)
+    dense = dense_gauss_newton(TINY, theta, data) + prior * torch.eye(len(theta), dtype=torch.float64)
+    assert torch.allclose(solution.x, torch.linalg.solve(dense, vector), rtol=1e-8, atol=1e-10)
 
 
 def test_convolutions_in_single_precision() -> None:
-    """Symmetric, above the prior, and equal to double precision, on a network too large for the matrix."""
+    """Symmetric, above zero, and equal to double precision, on a network too large for the matrix."""
     network = LeNet5()
-    theta, data = network.initial(seed=0).mean, scene(network, 4, 1024)[1]
+    theta, data = network.initial(seed=0).mean, labelled_rows(network, 4)
     first, second = torch.randn(2, len(theta), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    curvature = GaussNewton(network, data)
-    product = curvature.product(theta, first)
-    assert float(second.dot(product)) == pytest.approx(float(first.dot(curvature.product(theta, second))), rel=1e-10)
-    assert float(first.dot(product)) > float(first.dot(first)) / network.prior_std**2
-    single = GaussNewton(network, data.float()).product(theta.float(), first.float())
+    product = product_of(network, theta, data)
+    moved = product(first)
+    assert float(second.dot(moved)) == pytest.approx(float(first.dot(product(second))), rel=1e-10)
+    assert float(first.dot(moved)) > 0
+    single = product_of(network, theta.float(), data.float())(first.float())
     assert single.dtype == torch.float32
-    assert float((single.double() - product).norm()) < 1e-5 * float(product.norm())
+    assert float((single.double() - moved).norm()) < 1e-5 * float(moved.norm())

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ml.inference import diagnostics
 from ml.inference.diagnostics import at_even_steps, diagnose
 
 
@@ -86,12 +87,23 @@ def test_a_parameter_that_never_moved_does_not_pass() -> None:
     assert not diagnose(draws, draws).ok
 
 
-def test_large_models_are_looked_at_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_models_are_looked_at_in_part_and_the_warning_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     draws = independent(9, parameters=7)
-    draws[2, :, 1] += 1.0  # not among 0, 3, 6
-    assert diagnose(draws, draws).r_hat > 1.1
-    monkeypatch.setattr("ml.inference.diagnostics._PARAMETERS_LOOKED_AT", 3)
-    assert diagnose(draws, draws).r_hat < 1.01
+    looked_at = diagnostics._looked_at(7).tolist()
+    assert sorted(looked_at) == list(range(7))
+    draws[2, :, looked_at[3]] += 1.0
+    told = diagnose(draws, draws)
+    assert told.r_hat > 1.1
+    assert told.warning is not None
+    assert "parameters only" not in told.warning
+    monkeypatch.setattr(diagnostics, "_PARAMETERS_LOOKED_AT", 3)
+    missed = diagnose(draws, draws)
+    assert missed.r_hat < 1.01
+    draws[2, :, looked_at[2]] += 1.0
+    found = diagnose(draws, draws)
+    assert found.r_hat > 1.1
+    assert found.warning is not None
+    assert "of 3 of the 7 parameters only" in found.warning
 
 
 def test_even_steps_end_with_the_last_draw() -> None:

@@ -12,7 +12,7 @@ from torch.distributions import Normal
 
 from ml.errors import InvalidInput
 from ml.models.likelihood import Likelihood
-from ml.models.network import Convolution, Dense, Layer, Network, dense_layers, identity, relu_and_pool
+from ml.models.network import Convolution, Dense, Layer, Network, dense_layers, identity, pool_and_relu
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Small(Network):
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        return (Convolution(1, 2, relu_and_pool, kernel=3), *dense_layers(8, 3))
+        return (Convolution(1, 2, pool_and_relu, kernel=3), *dense_layers(8, 3))
 
 
 def rows(network: Network, n: int, seed: int = 0) -> Tensor:

@@ -53,6 +53,17 @@ def test_a_rough_diagonal_changes_the_path_not_the_answer() -> None:
     assert torch.allclose(solution.x, solve(hessian, vector).x, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("diagonal", [None, torch.logspace(0, 1, 30, dtype=torch.float64)])
+def test_its_iterates_are_what_fewer_iterations_return(diagonal: Tensor | None) -> None:
+    curvature, vector = torch.logspace(-1, 2, 30, dtype=torch.float64), random_vector(30)
+    seen: list[Tensor] = []
+    whole = solve_conjugate_gradients(lambda x: curvature * x, vector, 1e-12, 6, diagonal, seen.append)
+    assert len(seen) == whole.iterations == 6
+    for count, iterate in enumerate(seen, 1):
+        shorter = solve_conjugate_gradients(lambda x: curvature * x, vector, 1e-12, count, diagonal)
+        assert torch.equal(iterate, shorter.x)
+
+
 def test_too_few_iterations_show_in_the_residual() -> None:
     curvature, vector = torch.logspace(-3, 3, 50, dtype=torch.float64), random_vector(50)
     solution = solve_conjugate_gradients(lambda x: curvature * x, vector, 1e-8, max_iterations=5)

@@ -47,6 +47,27 @@ def test_products_are_counted_honestly() -> None:
     assert len(products) == 8
 
 
+def test_its_iterates_are_the_partial_sums() -> None:
+    curvature, vector = vector_of(0.01, 0.5, 1.7), vector_of(3.0, -1.0, 2.0)
+    seen: list[Tensor] = []
+    solution = solve_neumann(lambda x: curvature * x, vector, num_terms=9, scale=0.8, on_iterate=seen.append)
+    assert len(seen) == 9
+    assert torch.equal(seen[-1], solution.x)
+    for terms, iterate in enumerate(seen, 1):
+        share = 1 - (1 - 0.8 * curvature) ** (terms + 1)
+        assert torch.allclose(iterate, share * vector / curvature, rtol=1e-12, atol=0)
+
+
+def test_the_iterate_at_which_divergence_is_seen_is_shown() -> None:
+    """The residual is ((1-3)^j, 30·0.9^j): it falls first, and exceeds its start, 30.02, with the fifth product."""
+    curvature, vector = vector_of(3.0, 0.1), vector_of(1.0, 30.0)
+    seen: list[Tensor] = []
+    with pytest.raises(NumericalFailure, match="after 5 products"):
+        solve_neumann(lambda x: curvature * x, vector, num_terms=9, scale=1.0, on_iterate=seen.append)
+    assert len(seen) == 5
+    assert seen[-1].tolist() == pytest.approx([-21.0, 300 * (1 - 0.9**6)])
+
+
 def test_it_converges_up_to_two_over_the_curvature_and_not_beyond() -> None:
     solve_neumann(lambda x: 1.999 * x, vector_of(1.0, 2.0), num_terms=500, scale=1.0)
     with pytest.raises(NumericalFailure, match="smaller scale"):

@@ -1,0 +1,388 @@
+"""The paper's second experiment: LeNet-5 on Fashion-MNIST, T-shirts forgotten (its section 7.2).
+
+A network trained again lands in another basin, so parameters cannot be compared: what counts is how models predict on
+the forgotten rows, on what is retained and on the test set. Two retrainings of different seeds show how far two models
+that never saw the rows are apart (the floor), and the original model what doing nothing scores.
+
+Trainings are kept in a folder: a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from ml.errors import InvalidInput, NumericalFailure
+from ml.groups import retained_rows
+from ml.inference.bayes_by_backprop import SAFE_BNN, BayesByBackprop, train_network
+from ml.inference.chains import SAFE_BNN_SGHMC, SAFE_BNN_SGLD, Chains, sample
+from ml.inference.settle import SAFE_SETTLING, Settling, settle
+from ml.inference.sgld import normal
+from ml.models.network import Network
+from ml.network_energy import NetworkEnergy, frozen_draws
+from ml.network_forgetting import OURS, TrustedStep, forget_network, forget_network_samples
+from ml.paper_network_forgetting import (
+    PAPER_SGHMC,
+    PAPER_SGLD,
+    PAPER_VI,
+    PaperNetworkRecipe,
+    paper_forget_network,
+    paper_forget_network_samples,
+)
+from ml.posterior import MeanFieldGaussian
+from ml.sample_set import SampleSet
+from ml.solvers import solve_neumann
+
+CASES = ("lenet-vi", "lenet-sgld", "lenet-sghmc")
+WAYS = ("nothing", "paper", "ours", "retrained", "again")
+"""`again` is a second retraining, from another seed."""
+CLASS = 0
+"""T-shirts."""
+ORDER_SEED = 7
+PREDICTING_DRAWS = 16
+RETAINED_SCORED = 5_000
+_ROWS_AT_ONCE = 1_024
+
+OnProgress = Callable[[str, float], None]
+Report = Callable[[float], None]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much work goes into it."""
+
+    removed: tuple[int, ...]
+    seeds: int
+    training: BayesByBackprop
+    settling: Settling
+    sgld: Chains
+    sghmc: Chains
+    num_terms: int
+
+
+FULL = Plan(
+    removed=(64, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000),
+    seeds=5,
+    training=SAFE_BNN,
+    settling=SAFE_SETTLING,
+    sgld=SAFE_BNN_SGLD,
+    sghmc=SAFE_BNN_SGHMC,
+    num_terms=PAPER_VI.num_terms,
+)
+QUICK = Plan(
+    removed=(1_000,),
+    seeds=1,
+    training=replace(SAFE_BNN, iterations=600, decay_every=150),
+    settling=Settling(iterations=150, averaged=100),
+    sgld=replace(SAFE_BNN_SGLD, iterations=300, burn_in=200, thinning=10),
+    sghmc=replace(SAFE_BNN_SGHMC, iterations=300, burn_in=200, thinning=10),
+    num_terms=16,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """A network, and rows to train and to test it on."""
+
+    network: Network
+    train: Tensor
+    test: Tensor
+
+    def forgotten(self, removed: int) -> Tensor:
+        """Positions of so many random rows of one class; a larger group holds every smaller one."""
+        rows = torch.nonzero(self.train[:, -1] == CLASS).flatten()
+        if not 1 <= removed <= len(rows):
+            raise InvalidInput(f"{removed} rows cannot be removed from a class of {len(rows)}: pass 1 to {len(rows)}")
+        return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(ORDER_SEED))[:removed]]
+
+
+@dataclass(frozen=True)
+class Score:
+    """Errors in percent, losses in nats a row, of the prediction averaged over draws."""
+
+    forgotten_error: float
+    forgotten_loss: float
+    retained_error: float
+    test_error: float
+    test_loss: float
+
+
+@dataclass(frozen=True)
+class NetworkWay:
+    name: str
+    score: Score
+    seconds: float
+
+
+@dataclass(frozen=True)
+class NetworkComparison:
+    """One group of rows taken out of one trained model, in every way."""
+
+    case: str
+    removed: int
+    n: int
+    seed: int
+    ways: dict[str, NetworkWay]
+    training_seconds: float
+    gradient_left: float
+    """‖∇F‖ on the frozen draws of the trained model: what training left over."""
+    gradient_group: float
+    """‖Σ ∇h‖ of the rows to forget, at the same place."""
+    gradient_seconds: float
+    """One gradient over all retained rows: the least that a certificate has to compute."""
+    residual_ours: float
+    residual_paper: float
+    damping: float
+    agreement: float
+    products: int
+    paper_scale: float
+    """c·n' with which the paper's recursion did not diverge."""
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> NetworkComparison:
+        """Back from `dataclasses.asdict`."""
+        ways = {name: NetworkWay(**{**way, "score": Score(**way["score"])}) for name, way in stored["ways"].items()}
+        return cls(**{**stored, "ways": ways})
+
+
+class Method(Protocol):
+    """One kind of inference: how it trains, how it predicts, and the two ways to forget in it."""
+
+    def train(self, network: Network, data: Tensor, seed: int, report: Report) -> Any:
+        """A posterior, which has `to_bytes`."""
+
+    def load(self, content: bytes) -> Any: ...
+
+    def draws(self, posterior: Any, count: int, seed: int) -> Tensor:
+        """(count, p) of the posterior."""
+
+    def ours(self, network: Network, posterior: Any, data: Tensor, forgotten: Tensor) -> tuple[Any, TrustedStep]: ...
+
+    def paper(
+        self, network: Network, posterior: Any, data: Tensor, forgotten: Tensor, report: Report
+    ) -> tuple[Any, float]:
+        """The posterior, and c·n'."""
+
+
+@dataclass(frozen=True)
+class Variational:
+    training: BayesByBackprop
+    settling: Settling
+    recipe: PaperNetworkRecipe
+
+    def train(self, network: Network, data: Tensor, seed: int, report: Report) -> MeanFieldGaussian:
+        """Bayes by Backprop, then the means brought to rest on a frozen-noise energy."""
+        generator, start = torch.Generator().manual_seed(seed), network.initial(seed)
+        total = self.training.iterations + self.settling.iterations
+        found = train_network(network, data, start, self.training, generator, lambda i, _: report(i / total)).posterior
+        energy = NetworkEnergy(network, data, frozen_draws(found, OURS.draws, seed=0))
+        drift = settle(energy, generator, self.settling, lambda i: report((self.training.iterations + i) / total))
+        return MeanFieldGaussian(found.mean + drift, found.std)
+
+    def load(self, content: bytes) -> MeanFieldGaussian:
+        return MeanFieldGaussian.from_bytes(content)
+
+    def draws(self, posterior: MeanFieldGaussian, count: int, seed: int) -> Tensor:
+        noise = normal(1.0, posterior.mean.expand(count, -1), torch.Generator().manual_seed(seed))
+        return posterior.mean + posterior.std * noise
+
+    def ours(
+        self, network: Network, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor
+    ) -> tuple[MeanFieldGaussian, TrustedStep]:
+        outcome = forget_network(network, posterior, data, forgotten, torch.Generator().manual_seed(1))
+        return outcome.posterior, outcome.step
+
+    def paper(
+        self, network: Network, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor, report: Report
+    ) -> tuple[MeanFieldGaussian, float]:
+        generator = torch.Generator().manual_seed(1)
+        outcome = paper_forget_network(
+            network, posterior, data, forgotten, generator, self.recipe, lambda done, all_: report(done / all_)
+        )
+        return outcome.posterior, outcome.scale
+
+
+@dataclass(frozen=True)
+class Sampled:
+    chains: Chains
+    recipe: PaperNetworkRecipe
+
+    def train(self, network: Network, data: Tensor, seed: int, report: Report) -> SampleSet:
+        generator, total = torch.Generator().manual_seed(seed), self.chains.iterations
+        start = network.initial(seed).mean
+        return sample(network, data, start, self.chains, generator, lambda i, _: report(i / total)).sample_set
+
+    def load(self, content: bytes) -> SampleSet:
+        return SampleSet.from_bytes(content)
+
+    def draws(self, posterior: SampleSet, count: int, seed: int) -> Tensor:
+        chosen = torch.randperm(len(posterior.samples), generator=torch.Generator().manual_seed(seed))[:count]
+        return posterior.samples[chosen]
+
+    def ours(
+        self, network: Network, posterior: SampleSet, data: Tensor, forgotten: Tensor
+    ) -> tuple[SampleSet, TrustedStep]:
+        outcome = forget_network_samples(network, posterior, data, forgotten, torch.Generator().manual_seed(1))
+        return outcome.sample_set, outcome.step
+
+    def paper(
+        self, network: Network, posterior: SampleSet, data: Tensor, forgotten: Tensor, report: Report
+    ) -> tuple[SampleSet, float]:
+        generator = torch.Generator().manual_seed(1)
+        outcome = paper_forget_network_samples(
+            network, posterior.samples, data, forgotten, generator, self.recipe, lambda done, all_: report(done / all_)
+        )
+        return SampleSet(outcome.samples, posterior.chain), outcome.scale
+
+
+def method(case: str, plan: Plan) -> Method:
+    if case == "lenet-vi":
+        return Variational(plan.training, plan.settling, replace(PAPER_VI, num_terms=plan.num_terms))
+    if case == "lenet-sgld":
+        return Sampled(plan.sgld, replace(PAPER_SGLD, num_terms=plan.num_terms))
+    if case == "lenet-sghmc":
+        return Sampled(plan.sghmc, replace(PAPER_SGHMC, num_terms=plan.num_terms))
+    raise InvalidInput(f"unknown case {case!r}: choose among {', '.join(CASES)}")
+
+
+def compare(
+    case: str, removed: int, seed: int, scene: Scene, plan: Plan, folder: Path, on_progress: OnProgress | None = None
+) -> NetworkComparison:
+    """Nothing, the paper's way, ours and two retrainings. `folder` keeps the trained models and the result."""
+    kept = folder / f"{case}-removed{removed}-seed{seed}.json"
+    if kept.exists():
+        return NetworkComparison.from_dict(json.loads(kept.read_text()))
+    report = on_progress or (lambda _stage, _fraction: None)
+    how, forgotten = method(case, plan), scene.forgotten(removed)
+    retained = retained_rows(scene.train, forgotten)
+    trained = Trainer(how, case, scene.network, folder, report)
+    # Three seeds for each: of the original, and of two retrainings.
+    before, training_seconds = trained.on(scene.train, 0, 3 * seed + 1)
+    models = {"nothing": (before, 0.0)}
+    models["retrained"] = trained.on(retained, removed, 3 * seed + 2)
+    models["again"] = trained.on(retained, removed, 3 * seed + 3)
+    report("our way", 0.0)
+    seconds, (after, step) = _timed(lambda: how.ours(scene.network, before, scene.train, forgotten))
+    models["ours"] = (after, seconds)
+    stage = "the paper's way"
+    seconds, (after, scale) = _timed(
+        lambda: how.paper(scene.network, before, scene.train, forgotten, lambda done: report(stage, done))
+    )
+    models["paper"] = (after, seconds)
+    report("scoring", 0.0)
+    ways = {}
+    for name in WAYS:
+        posterior, seconds = models[name]
+        draws = how.draws(posterior, PREDICTING_DRAWS, seed=5)
+        ways[name] = NetworkWay(name, _score(scene, draws, forgotten, retained), seconds)
+    report("gradients", 0.9)
+    found = NetworkComparison(
+        case=case,
+        removed=removed,
+        n=len(scene.train),
+        seed=seed,
+        ways=ways,
+        training_seconds=training_seconds,
+        **_gradients(scene, how.draws(before, OURS.draws, seed=0), forgotten, plan),
+        residual_ours=step.residual,
+        damping=step.damping,
+        agreement=step.agreement,
+        products=step.products,
+        paper_scale=scale,
+    )
+    kept.write_text(json.dumps(asdict(found), indent=2))
+    report("done", 1.0)
+    return found
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Trains a model, or fetches it where an earlier run did."""
+
+    how: Method
+    case: str
+    network: Network
+    folder: Path
+    report: OnProgress
+
+    def on(self, data: Tensor, removed: int, seed: int) -> tuple[Any, float]:
+        """The posterior, and the seconds that training took."""
+        stored = self.folder / f"{self.case}-without{removed}-seed{seed}.safetensors"
+        timing = stored.with_suffix(".json")
+        if timing.exists():
+            return self.how.load(stored.read_bytes()), float(json.loads(timing.read_text())["seconds"])
+        stage = "training" if removed == 0 else f"retraining, seed {seed}"
+        seconds, posterior = _timed(
+            lambda: self.how.train(self.network, data, seed, lambda done: self.report(stage, done))
+        )
+        stored.write_bytes(posterior.to_bytes())
+        # Last, so that half a model is never taken for one.
+        timing.write_text(json.dumps({"seconds": seconds}))
+        return posterior, seconds
+
+
+def _gradients(scene: Scene, draws: Tensor, forgotten: Tensor, plan: Plan) -> dict[str, float]:
+    """How far training was from a minimum, beside the pull of the rows; and what the paper's solve leaves unsolved."""
+    energy = NetworkEnergy(scene.network, scene.train, draws)
+    origin = torch.zeros_like(draws[0])
+    pull = energy.misfit_gradient(origin, forgotten)
+    keep = torch.ones(len(scene.train), dtype=torch.bool)
+    keep[forgotten] = False
+    retained = torch.nonzero(keep).flatten()
+    seconds, rest = _timed(lambda: energy.misfit_gradient(origin, retained) + energy.prior_gradient(origin))
+    return {
+        "gradient_left": float((rest + pull).norm()),
+        "gradient_group": float(pull.norm()),
+        "gradient_seconds": seconds,
+        "residual_paper": _paper_residual(energy, retained, forgotten, plan.num_terms),
+    }
+
+
+def _paper_residual(energy: NetworkEnergy, retained: Tensor, forgotten: Tensor, num_terms: int) -> float:
+    """‖v - Ax‖/‖v‖ of the recursion for the paper's first group, with A as our step samples it, undamped.
+
+    c = 0.1/n', halved until it converges: the largest of the paper's, so the most favourable.
+    """
+    chosen = retained[torch.randperm(len(retained), generator=torch.Generator().manual_seed(1))[: OURS.least_rows]]
+    matvec = energy.curvature(chosen, len(retained) / len(chosen))
+    vector = energy.misfit_gradient(torch.zeros_like(energy.draws[0]), forgotten[: PAPER_VI.group_size])
+    scale = PAPER_VI.scale / len(retained)
+    while True:
+        try:
+            return solve_neumann(matvec, vector, num_terms, scale).residual / float(vector.norm())
+        except NumericalFailure:
+            scale /= 2
+
+
+def _score(scene: Scene, draws: Tensor, forgotten: Tensor, retained: Tensor) -> Score:
+    forgotten_error, forgotten_loss = _predict(scene.network, draws, scene.train[forgotten])
+    retained_error, _ = _predict(scene.network, draws, retained[:: max(1, len(retained) // RETAINED_SCORED)])
+    test_error, test_loss = _predict(scene.network, draws, scene.test)
+    return Score(forgotten_error, forgotten_loss, retained_error, test_error, test_loss)
+
+
+def _predict(network: Network, draws: Tensor, rows: Tensor) -> tuple[float, float]:
+    """Error in percent and mean negative log-likelihood of the averaged prediction."""
+    wrong, loss = 0, 0.0
+    with torch.no_grad():
+        for chunk in torch.split(rows, _ROWS_AT_ONCE):
+            logs = torch.stack([network.outputs(draw.to(rows.dtype), chunk).log_softmax(1) for draw in draws])
+            mixed, labels = logs.logsumexp(0) - math.log(len(draws)), chunk[:, -1].long()
+            wrong += int((mixed.argmax(1) != labels).sum())
+            loss -= float(mixed.gather(1, labels.unsqueeze(1)).double().sum())
+    return 100 * wrong / len(rows), loss / len(rows)
+
+
+def _timed(action: Callable[[], T]) -> tuple[float, T]:
+    started = time.perf_counter()
+    result = action()
+    return time.perf_counter() - started, result

@@ -1,0 +1,265 @@
+"""Forgetting for networks: an influence step on a sample of the data, as long as a trust region allows.
+
+    (G + τP) x = g        g = Σ_{z∈S'} ∇h(z),  P the precision of the posterior, τ the damping
+
+The Gauss-Newton matrix G of a few thousand rows stands for that of all n. It misses curvature in most directions, and a
+network is far from quadratic: undamped, x runs away along what the sample did not see. So x is judged on rows that G
+has not seen, by the energy that it is meant to lower,
+
+    F̃(Δ) = F(Δ, R) - (∇F(0, R) + g)ᵀΔ
+
+which is F on the retained rows, tilted so that its slope at Δ = 0 is -g: what training left over is nobody's influence,
+and stays. The damping grows until F̃ falls by a fair part of what the quadratic model predicts. τ is in units of the
+posterior's own precision, since a constant would mean something else for every weight.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ml.errors import InvalidInput, NumericalFailure
+from ml.gauss_newton import Product
+from ml.groups import retained_of_sampled, retained_rows
+from ml.models.network import Network
+from ml.models.regression import check_count
+from ml.network_energy import NetworkEnergy, frozen_draws
+from ml.posterior import MeanFieldGaussian
+from ml.sample_set import SampleSet
+from ml.solvers import Solution, solve_conjugate_gradients
+
+_MOST_DAMPINGS = 8
+_GROWTH = 4.0
+_LARGEST_PRECISION_LOSS = 0.75  # of a weight: the group's share is an estimate, and may not more than double a width
+
+
+@dataclass(frozen=True)
+class NetworkRecipe:
+    """`rows_per_forgotten` rows for each forgotten one, within limits, sample the curvature; as many more judge."""
+
+    draws: int = 32
+    damping: float = 10.0
+    tolerance: float = 0.1
+    most_products: int = 60
+    least_agreement: float = 0.25
+    rows_per_forgotten: int = 16
+    least_rows: int = 1024
+    most_rows: int = 4096
+
+    def __post_init__(self) -> None:
+        for name in ("draws", "most_products", "rows_per_forgotten", "least_rows", "most_rows"):
+            check_count(name, getattr(self, name))
+        if not 0 < self.damping < math.inf or not 0 < self.least_agreement < 1:
+            raise InvalidInput(
+                f"damping is {self.damping} and least_agreement {self.least_agreement}: pass a positive damping and an "
+                "agreement between 0 and 1"
+            )
+
+    def sample_size(self, forgotten: int, retained: int) -> int:
+        """Half of what is retained at most, since the other half judges."""
+        wanted = min(self.most_rows, max(self.least_rows, self.rows_per_forgotten * forgotten))
+        return max(1, min(wanted, retained // 2))
+
+
+OURS = NetworkRecipe()
+
+
+@dataclass(frozen=True, eq=False)
+class TrustedStep:
+    """x, and how it came about: products with G over all dampings tried, ‖g - (G + τP)x‖/‖g‖ of the last."""
+
+    drift: Tensor
+    damping: float
+    agreement: float
+    residual: float
+    products: int
+
+
+@dataclass(frozen=True, eq=False)
+class ForgottenNetwork:
+    posterior: MeanFieldGaussian
+    step: TrustedStep
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class ForgottenSamples:
+    sample_set: SampleSet
+    step: TrustedStep
+    seconds: float
+
+
+def forget_network(
+    network: Network,
+    posterior: MeanFieldGaussian,
+    data: Tensor,
+    forgotten: Tensor,
+    generator: torch.Generator,
+    recipe: NetworkRecipe = OURS,
+    noise_seed: int = 0,
+) -> ForgottenNetwork:
+    """A mean-field posterior without the rows at positions `forgotten`.
+
+    The means drift by x. The precision loses what the rows gave to it, 1/σ⁻² = 1/σ² - Σ_{S'} diag ∇²h, and does not
+    fall below the prior's.
+    """
+    started = time.perf_counter()
+    _check(network, posterior, data, forgotten)
+    energy = NetworkEnergy(network, data, frozen_draws(posterior, recipe.draws, noise_seed))
+    precision = posterior.std.square().reciprocal()
+    step = influence(energy, precision, forgotten, generator, recipe)
+    loss = energy.fisher_diagonal(forgotten, generator).minimum(_LARGEST_PRECISION_LOSS * precision)
+    left = (precision - loss).maximum(precision.clamp(max=network.prior_std**-2))
+    after = MeanFieldGaussian(posterior.mean + step.drift, left.rsqrt())
+    return ForgottenNetwork(after, step, time.perf_counter() - started)
+
+
+def forget_network_samples(
+    network: Network,
+    sample_set: SampleSet,
+    data: Tensor,
+    forgotten: Tensor,
+    generator: torch.Generator,
+    recipe: NetworkRecipe = OURS,
+) -> ForgottenSamples:
+    """Stored samples without the rows at positions `forgotten`: all drift by x.
+
+    Their width stays. A network's samples are too few and too near one another to say what it should become.
+    """
+    started = time.perf_counter()
+    retained_of_sampled(network, sample_set.samples, data, forgotten)
+    energy = NetworkEnergy(network, data, _spread_out(sample_set.samples, recipe.draws))
+    step = influence(energy, sampled_precision(energy, generator, recipe), forgotten, generator, recipe)
+    after = SampleSet(sample_set.samples + step.drift, sample_set.chain)
+    return ForgottenSamples(after, step, time.perf_counter() - started)
+
+
+def influence(
+    energy: NetworkEnergy,
+    precision: Tensor,
+    forgotten: Tensor,
+    generator: torch.Generator,
+    recipe: NetworkRecipe = OURS,
+) -> TrustedStep:
+    """The drift of the draws that takes out the influence of the rows at positions `forgotten`."""
+    keep = torch.ones(len(energy.data), dtype=torch.bool, device=energy.data.device)
+    keep[forgotten] = False
+    retained = torch.nonzero(keep).flatten()
+    origin = torch.zeros_like(precision)
+    size = recipe.sample_size(len(forgotten), len(retained))
+    return trusted_step(energy, precision, energy.misfit_gradient(origin, forgotten), retained, size, generator, recipe)
+
+
+def trusted_step(
+    energy: NetworkEnergy,
+    precision: Tensor,
+    downhill: Tensor,
+    rows: Tensor,
+    size: int,
+    generator: torch.Generator,
+    recipe: NetworkRecipe,
+) -> TrustedStep:
+    """x with (G + τP) x = downhill, and of the dampings τ tried the one that the judging rows like best.
+
+    `size` rows give G and as many others judge: half of `rows` at most, but for a single row, which does both.
+    """
+    length = float(downhill.norm())
+    if length == 0:
+        return TrustedStep(downhill, recipe.damping, agreement=1.0, residual=0.0, products=0)
+    size = max(1, min(size, len(rows) // 2))
+    chosen = rows[torch.randperm(len(rows), generator=generator, device=generator.device)[: 2 * size].to(rows.device)]
+    curvature = energy.curvature(chosen[:size], len(rows) / size)
+    change = _tilted(energy, downhill, chosen[-size:], len(rows))
+    trials: list[_Trial] = []
+
+    def tried(damping: float) -> _Trial:
+        trials.append(_try(curvature, change, precision, downhill, damping, recipe))
+        return trials[-1]
+
+    best = tried(recipe.damping)
+    while not best.agrees(recipe):
+        if len(trials) == _MOST_DAMPINGS:
+            raise NumericalFailure(
+                f"no step lowers the energy as predicted, up to a damping of {best.damping:.3g}: the posterior is not "
+                "near a minimum on these rows. Train it to convergence, or retrain without them"
+            )
+        best = tried(best.damping * _GROWTH)
+    # Where the first was already good, a bolder one may be better.
+    while len(trials) < _MOST_DAMPINGS and best is trials[-1] and best.damping <= recipe.damping:
+        bolder = tried(best.damping / _GROWTH)
+        best = bolder if bolder.agrees(recipe) and bolder.change < best.change else best
+    products = sum(trial.solution.iterations + 1 for trial in trials)
+    residual = best.solution.residual / length
+    return TrustedStep(best.solution.x, best.damping, best.change / best.predicted, residual, products)
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    damping: float
+    solution: Solution
+    predicted: float
+    change: float
+
+    def agrees(self, recipe: NetworkRecipe) -> bool:
+        """The model predicts a fall, so both are negative where it agrees."""
+        return self.change <= recipe.least_agreement * self.predicted
+
+
+def _try(
+    curvature: Product,
+    change: Callable[[Tensor], float],
+    precision: Tensor,
+    downhill: Tensor,
+    damping: float,
+    recipe: NetworkRecipe,
+) -> _Trial:
+    solution = solve_conjugate_gradients(
+        lambda vector: curvature(vector) + damping * precision * vector,
+        downhill,
+        recipe.tolerance,
+        recipe.most_products,
+        precision,
+    )
+    # Conjugate gradients leave a residual orthogonal to x, so xᵀGx = xᵀg - τ xᵀPx, without another product.
+    x = solution.x
+    predicted = -0.5 * float(downhill.dot(x) + damping * x.dot(precision * x))
+    return _Trial(damping, solution, predicted, change(x))
+
+
+def sampled_precision(energy: NetworkEnergy, generator: torch.Generator, recipe: NetworkRecipe = OURS) -> Tensor:
+    """diag G + ∇²f from a sample of rows: the precision a mean-field posterior would have here."""
+    size = min(recipe.least_rows, len(energy.data))
+    rows = torch.randperm(len(energy.data), generator=generator, device=generator.device)[:size].to(energy.data.device)
+    diagonal = energy.fisher_diagonal(rows, generator) * (len(energy.data) / size)
+    return diagonal + energy.network.prior_std**-2
+
+
+def _tilted(energy: NetworkEnergy, downhill: Tensor, judges: Tensor, total: int) -> Callable[[Tensor], float]:
+    """Δ ↦ F̃(Δ) - F̃(0), estimated on the judging rows."""
+    weight, origin = total / len(judges), torch.zeros_like(downhill)
+    slope = weight * energy.misfit_gradient(origin, judges) + energy.prior_gradient(origin) + downhill
+
+    def value(drift: Tensor) -> float:
+        return weight * energy.misfit(drift, judges) + energy.prior_energy(drift) - float(slope.dot(drift))
+
+    start = value(origin)
+    return lambda drift: value(drift) - start
+
+
+def _spread_out(samples: Tensor, most: int) -> Tensor:
+    """At most so many samples, evenly over the chains."""
+    return samples[torch.linspace(0, len(samples) - 1, min(most, len(samples))).round().long()]
+
+
+def _check(network: Network, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor) -> None:
+    if posterior.mean.shape != (network.parameter_count,):
+        raise InvalidInput(
+            f"posterior has shape {tuple(posterior.mean.shape)}: this network has {network.parameter_count} parameters"
+        )
+    network.check_data(data)
+    network.check_data(retained_rows(data, forgotten))
