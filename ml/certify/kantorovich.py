@@ -106,7 +106,7 @@ def _least_curvature(hessian: Tensor) -> float:
 
 
 def _no_solution(gradient: Tensor) -> Solution:
-    return Solution(torch.full_like(gradient, math.nan), math.nan, 0, "none")
+    return Solution(torch.full_like(gradient, math.nan), math.nan, 0, "none", converged=False)
 
 
 def _newton_error(at: Expansion, newton: Solution, lambda_min: float) -> float:

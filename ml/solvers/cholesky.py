@@ -11,12 +11,13 @@ from ml.errors import NumericalFailure
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """x with H x = v; `residual` is ‖v - H x‖₂ as computed."""
+    """x with H x = v; `residual` is ‖v - H x‖₂ as computed, `converged` whether it is as small as the solver promises."""
 
     x: Tensor
     residual: float
     iterations: int
     solver: str
+    converged: bool
 
 
 def solve(hessian: Tensor, vector: Tensor) -> Solution:
@@ -31,4 +32,4 @@ def solve(hessian: Tensor, vector: Tensor) -> Solution:
     residual = float((vector - hessian @ x).norm())
     if not math.isfinite(residual):
         raise NumericalFailure("solving with the Hessian overflowed: bring the data to the scale of the prior")
-    return Solution(x=x, residual=residual, iterations=1, solver="cholesky")
+    return Solution(x=x, residual=residual, iterations=1, solver="cholesky", converged=True)

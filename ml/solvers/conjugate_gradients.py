@@ -46,7 +46,7 @@ def solve_conjugate_gradients(
     residual = float((vector - matvec(x)).norm())
     if not math.isfinite(residual):
         raise NumericalFailure("conjugate gradients met NaN or overflow: bring the data to the scale of the prior")
-    return Solution(x=x, residual=residual, iterations=iterations, solver="conjugate gradients")
+    return Solution(x, residual, iterations, solver="conjugate gradients", converged=float(r.norm()) <= goal)
 
 
 def _positive(curvature: float, iterations: int) -> float:

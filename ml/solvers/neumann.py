@@ -8,6 +8,8 @@ from torch import Tensor
 from ml.errors import InvalidInput, NumericalFailure
 from ml.solvers.cholesky import Solution
 
+_CONVERGED = 1e-2  # of ‖v‖: the recursion has a length, not a tolerance
+
 
 def solve_neumann(
     matvec: Callable[[Tensor], Tensor],
@@ -36,7 +38,8 @@ def solve_neumann(
         _check(float(residual.norm()), largest, done)
         residual = vector - scale * matvec(x)
     _check(float(residual.norm()), largest, num_terms + 1)
-    return Solution(x=scale * x, residual=float(residual.norm()), iterations=num_terms, solver="neumann")
+    left = float(residual.norm())
+    return Solution(scale * x, left, iterations=num_terms, solver="neumann", converged=left <= _CONVERGED * largest)
 
 
 def _check(residual: float, largest: float, products: int) -> None:

@@ -12,7 +12,7 @@ def test_it_solves_a_known_system() -> None:
     solution = solve(hessian, torch.tensor([1.0, 2.0], dtype=torch.float64))
     assert torch.allclose(solution.x, torch.tensor([1 / 11, 7 / 11], dtype=torch.float64), atol=1e-15)
     assert solution.residual < 1e-15
-    assert (solution.iterations, solution.solver) == (1, "cholesky")
+    assert (solution.iterations, solution.solver, solution.converged) == (1, "cholesky", True)
 
 
 def test_an_ill_conditioned_system_reports_its_residual() -> None:

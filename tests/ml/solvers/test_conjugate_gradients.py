@@ -27,6 +27,7 @@ def test_the_residual_is_within_the_tolerance(tolerance: float) -> None:
     error = float((solution.x - solve(hessian, vector).x).norm())
     assert error <= 1.5 * tolerance * float(vector.norm())  # the least eigenvalue is at least 1
     assert solution.solver == "conjugate gradients"
+    assert solution.converged
     assert torch.equal(vector, before)
 
 
@@ -69,6 +70,7 @@ def test_too_few_iterations_show_in_the_residual() -> None:
     solution = solve_conjugate_gradients(lambda x: curvature * x, vector, 1e-8, max_iterations=5)
     assert solution.iterations == 5
     assert solution.residual > 1e-3 * float(vector.norm())
+    assert not solution.converged
 
 
 @pytest.mark.parametrize("diagonal", [(1.0, -1.0), (0.0, 0.0), (1.0, math.nan), (1.0, math.inf)])

@@ -21,6 +21,7 @@ def test_each_direction_gets_its_share_of_the_answer() -> None:
     assert (solution.iterations, solution.solver) == (32, "neumann")
     assert solution.residual == pytest.approx(float((vector - curvature * solution.x).norm()), rel=1e-12)
     assert float(share[0]) < 0.04
+    assert not solution.converged
 
 
 def test_enough_terms_reach_the_exact_inverse() -> None:
@@ -33,6 +34,7 @@ def test_enough_terms_reach_the_exact_inverse() -> None:
     solution = solve_neumann(lambda x: hessian @ x, vector, num_terms=2000, scale=scale)
     assert torch.allclose(solution.x, solve(hessian, vector).x, rtol=1e-11, atol=0)
     assert torch.equal(vector, before)
+    assert solution.converged
 
 
 def test_products_are_counted_honestly() -> None:
