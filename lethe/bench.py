@@ -136,7 +136,8 @@ def _solved(case: str, products: int, networks: Networks, on_progress: OnProgres
         return solvers.compare_mlp(products, on_progress=on_progress)
     data = fashion_mnist(True, networks.data)
     how = bnn.method("lenet-vi", networks.plan)
-    posterior, _ = bnn.Trainer(how, "lenet-vi", LeNet5(), networks.folder, on_progress).on(data, 0, 1)
+    shelf = bnn.Shelf(how, "lenet-vi", networks.folder)
+    posterior, _, _ = shelf.trained(LeNet5(), data, 0, 1, lambda done: on_progress("training", done))
     return solvers.compare_lenet(posterior, data, products, on_progress=on_progress)
 
 

@@ -9,8 +9,8 @@ has not seen, by the energy that it is meant to lower,
     F̃(Δ) = F(Δ, R) - (∇F(0, R) + g)ᵀΔ
 
 which is F on the retained rows, tilted so that its slope at Δ = 0 is -g: what training left over is nobody's influence,
-and stays. The damping grows until F̃ falls by a fair part of what the quadratic model predicts. τ is in units of the
-posterior's own precision, since a constant would mean something else for every weight.
+and stays. The damping is the one with which F̃ falls most, and that fall must be a fair part of what the quadratic model
+predicts. τ is in units of the posterior's own precision, since a constant would mean something else for every weight.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def forget_network_samples(
     """
     started = time.perf_counter()
     retained_of_sampled(network, sample_set.samples, data, forgotten)
-    energy = NetworkEnergy(network, data, _spread_out(sample_set.samples, recipe.draws))
+    energy = NetworkEnergy(network, data, spread_out(sample_set.samples, recipe.draws))
     step = influence(energy, sampled_precision(energy, generator, recipe), forgotten, generator, recipe)
     after = SampleSet(sample_set.samples + step.drift, sample_set.chain)
     return ForgottenSamples(after, step, time.perf_counter() - started)
@@ -181,18 +181,19 @@ def trusted_step(
         trials.append(_try(curvature, change, precision, downhill, damping, recipe))
         return trials[-1]
 
-    best = tried(recipe.damping)
-    while not best.agrees(recipe):
-        if len(trials) == _MOST_DAMPINGS:
-            raise NumericalFailure(
-                f"no step lowers the energy as predicted, up to a damping of {best.damping:.3g}: the posterior is not "
-                "near a minimum on these rows. Train it to convergence, or retrain without them"
-            )
-        best = tried(best.damping * _GROWTH)
-    # Where the first was already good, a bolder one may be better.
-    while len(trials) < _MOST_DAMPINGS and best is trials[-1] and best.damping <= recipe.damping:
-        bolder = tried(best.damping / _GROWTH)
-        best = bolder if bolder.agrees(recipe) and bolder.change < best.change else best
+    best, factor = tried(recipe.damping), _GROWTH
+    if tried(best.damping * factor).change >= best.change:
+        factor = 1 / factor  # caution does not help: be bold
+    else:
+        best = trials[-1]
+    while len(trials) < _MOST_DAMPINGS and tried(best.damping * factor).change < best.change:
+        best = trials[-1]
+    if best.change > recipe.least_agreement * best.predicted:
+        raise NumericalFailure(
+            f"no step lowers the energy as predicted, with dampings from {trials[0].damping:.3g} to "
+            f"{trials[-1].damping:.3g}: the posterior is not near a minimum on these rows. Train it to convergence, or "
+            "retrain without them"
+        )
     products = sum(trial.solution.iterations + 1 for trial in trials)
     residual = best.solution.residual / length
     return TrustedStep(best.solution.x, best.damping, best.change / best.predicted, residual, products)
@@ -204,10 +205,6 @@ class _Trial:
     solution: Solution
     predicted: float
     change: float
-
-    def agrees(self, recipe: NetworkRecipe) -> bool:
-        """The model predicts a fall, so both are negative where it agrees."""
-        return self.change <= recipe.least_agreement * self.predicted
 
 
 def _try(
@@ -251,7 +248,7 @@ def _tilted(energy: NetworkEnergy, downhill: Tensor, judges: Tensor, total: int)
     return lambda drift: value(drift) - start
 
 
-def _spread_out(samples: Tensor, most: int) -> Tensor:
+def spread_out(samples: Tensor, most: int) -> Tensor:
     """At most so many samples, evenly over the chains."""
     return samples[torch.linspace(0, len(samples) - 1, min(most, len(samples))).round().long()]
 

@@ -28,7 +28,7 @@ from ml.inference.settle import SAFE_SETTLING, Settling, settle
 from ml.inference.sgld import normal
 from ml.models.network import Network
 from ml.network_energy import NetworkEnergy, frozen_draws
-from ml.network_forgetting import OURS, TrustedStep, forget_network, forget_network_samples
+from ml.network_forgetting import OURS, TrustedStep, forget_network, forget_network_samples, spread_out
 from ml.paper_network_forgetting import (
     PAPER_SGHMC,
     PAPER_SGLD,
@@ -163,7 +163,10 @@ class Method(Protocol):
     def load(self, content: bytes) -> Any: ...
 
     def draws(self, posterior: Any, count: int, seed: int) -> Tensor:
-        """(count, p) of the posterior."""
+        """(count, p) of the posterior, to predict with."""
+
+    def frozen(self, posterior: Any) -> Tensor:
+        """Those on whose energy our step works."""
 
     def ours(self, network: Network, posterior: Any, data: Tensor, forgotten: Tensor) -> tuple[Any, TrustedStep]: ...
 
@@ -184,7 +187,7 @@ class Variational:
         generator, start = torch.Generator().manual_seed(seed), network.initial(seed)
         total = self.training.iterations + self.settling.iterations
         found = train_network(network, data, start, self.training, generator, lambda i, _: report(i / total)).posterior
-        energy = NetworkEnergy(network, data, frozen_draws(found, OURS.draws, seed=0))
+        energy = NetworkEnergy(network, data, self.frozen(found))
         drift = settle(energy, generator, self.settling, lambda i: report((self.training.iterations + i) / total))
         return MeanFieldGaussian(found.mean + drift, found.std)
 
@@ -194,6 +197,9 @@ class Variational:
     def draws(self, posterior: MeanFieldGaussian, count: int, seed: int) -> Tensor:
         noise = normal(1.0, posterior.mean.expand(count, -1), torch.Generator().manual_seed(seed))
         return posterior.mean + posterior.std * noise
+
+    def frozen(self, posterior: MeanFieldGaussian) -> Tensor:
+        return frozen_draws(posterior, OURS.draws, seed=0)
 
     def ours(
         self, network: Network, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor
@@ -227,6 +233,9 @@ class Sampled:
     def draws(self, posterior: SampleSet, count: int, seed: int) -> Tensor:
         chosen = torch.randperm(len(posterior.samples), generator=torch.Generator().manual_seed(seed))[:count]
         return posterior.samples[chosen]
+
+    def frozen(self, posterior: SampleSet) -> Tensor:
+        return spread_out(posterior.samples, OURS.draws)
 
     def ours(
         self, network: Network, posterior: SampleSet, data: Tensor, forgotten: Tensor
@@ -264,27 +273,37 @@ def compare(
     report = on_progress or (lambda _stage, _fraction: None)
     how, forgotten = method(case, plan), scene.forgotten(removed)
     retained = retained_rows(scene.train, forgotten)
-    trained = Trainer(how, case, scene.network, folder, report)
+    shelf = Shelf(how, case, folder)
+
+    def trained(data: Tensor, without: int, stage: str, at: int) -> tuple[Any, float, dict[str, float]]:
+        return shelf.trained(scene.network, data, without, at, lambda done: report(stage, done))
+
+    def forgotten_by_ours() -> tuple[Any, dict[str, float]]:
+        after, step = how.ours(scene.network, before, scene.train, forgotten)
+        facts = ("residual", "damping", "agreement", "products")
+        return after, {fact: getattr(step, fact) for fact in facts}
+
+    def forgotten_by_paper() -> tuple[Any, dict[str, float]]:
+        stage = "the paper's way"
+        after, scale = how.paper(scene.network, before, scene.train, forgotten, lambda done: report(stage, done))
+        return after, {"scale": scale}
+
     # Three seeds for each: of the original, and of two retrainings.
-    before, training_seconds = trained.on(scene.train, 0, 3 * seed + 1)
-    models = {"nothing": (before, 0.0)}
-    models["retrained"] = trained.on(retained, removed, 3 * seed + 2)
-    models["again"] = trained.on(retained, removed, 3 * seed + 3)
+    before, training_seconds, _ = trained(scene.train, 0, "training", 3 * seed + 1)
+    models = {"nothing": (before, 0.0, dict[str, float]())}
+    models["retrained"] = trained(retained, removed, "retraining", 3 * seed + 2)
+    models["again"] = trained(retained, removed, "retraining again", 3 * seed + 3)
     report("our way", 0.0)
-    seconds, (after, step) = _timed(lambda: how.ours(scene.network, before, scene.train, forgotten))
-    models["ours"] = (after, seconds)
-    stage = "the paper's way"
-    seconds, (after, scale) = _timed(
-        lambda: how.paper(scene.network, before, scene.train, forgotten, lambda done: report(stage, done))
-    )
-    models["paper"] = (after, seconds)
+    models["ours"] = shelf.made(f"ours{removed}-seed{seed}", forgotten_by_ours)
+    models["paper"] = shelf.made(f"paper{removed}-seed{seed}", forgotten_by_paper)
     report("scoring", 0.0)
     ways = {}
     for name in WAYS:
-        posterior, seconds = models[name]
+        posterior, seconds, _ = models[name]
         draws = how.draws(posterior, PREDICTING_DRAWS, seed=5)
         ways[name] = NetworkWay(name, _score(scene, draws, forgotten, retained), seconds)
     report("gradients", 0.9)
+    step = models["ours"][2]
     found = NetworkComparison(
         case=case,
         removed=removed,
@@ -292,12 +311,12 @@ def compare(
         seed=seed,
         ways=ways,
         training_seconds=training_seconds,
-        **_gradients(scene, how.draws(before, OURS.draws, seed=0), forgotten, plan),
-        residual_ours=step.residual,
-        damping=step.damping,
-        agreement=step.agreement,
-        products=step.products,
-        paper_scale=scale,
+        **_gradients(scene, how.frozen(before), forgotten, plan),
+        residual_ours=step["residual"],
+        damping=step["damping"],
+        agreement=step["agreement"],
+        products=int(step["products"]),
+        paper_scale=models["paper"][2]["scale"],
     )
     kept.write_text(json.dumps(asdict(found), indent=2))
     report("done", 1.0)
@@ -305,29 +324,31 @@ def compare(
 
 
 @dataclass(frozen=True)
-class Trainer:
-    """Trains a model, or fetches it where an earlier run did."""
+class Shelf:
+    """Keeps every model that took long to make: the posterior, the seconds it took, and facts about it."""
 
     how: Method
     case: str
-    network: Network
     folder: Path
-    report: OnProgress
 
-    def on(self, data: Tensor, removed: int, seed: int) -> tuple[Any, float]:
-        """The posterior, and the seconds that training took."""
-        stored = self.folder / f"{self.case}-without{removed}-seed{seed}.safetensors"
-        timing = stored.with_suffix(".json")
-        if timing.exists():
-            return self.how.load(stored.read_bytes()), float(json.loads(timing.read_text())["seconds"])
-        stage = "training" if removed == 0 else f"retraining, seed {seed}"
-        seconds, posterior = _timed(
-            lambda: self.how.train(self.network, data, seed, lambda done: self.report(stage, done))
-        )
+    def trained(
+        self, network: Network, data: Tensor, without: int, seed: int, report: Report
+    ) -> tuple[Any, float, dict[str, float]]:
+        """Trained on `data`, which lack so many rows of the whole."""
+        return self.made(f"without{without}-seed{seed}", lambda: (self.how.train(network, data, seed, report), {}))
+
+    def made(self, name: str, make: Callable[[], tuple[Any, dict[str, float]]]) -> tuple[Any, float, dict[str, float]]:
+        """Fetched where an earlier run has made it."""
+        stored = self.folder / f"{self.case}-{name}.safetensors"
+        label = stored.with_suffix(".json")
+        if label.exists():
+            kept = json.loads(label.read_text())
+            return self.how.load(stored.read_bytes()), kept.pop("seconds"), kept
+        seconds, (posterior, facts) = _timed(make)
         stored.write_bytes(posterior.to_bytes())
         # Last, so that half a model is never taken for one.
-        timing.write_text(json.dumps({"seconds": seconds}))
-        return posterior, seconds
+        label.write_text(json.dumps({"seconds": seconds, **facts}))
+        return posterior, seconds, facts
 
 
 def _gradients(scene: Scene, draws: Tensor, forgotten: Tensor, plan: Plan) -> dict[str, float]:

@@ -11,7 +11,7 @@ from ml.errors import NumericalFailure
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """x with H x = v; `residual` is ‖v - H x‖₂ as computed, `converged` whether it is as small as the solver promises."""
+    """x with H x = v; `residual` is ‖v - H x‖₂ as computed, `converged` whether that is as small as was asked."""
 
     x: Tensor
     residual: float

@@ -67,14 +67,21 @@ def test_a_stopped_run_goes_on_where_it_was(
     comparison, folder = found
     trained = sorted(path.name for path in folder.glob("*.safetensors"))
     assert trained == sorted(
-        f"lenet-vi-without{removed}-seed{seed}.safetensors"
-        for removed, seed in ((0, 1), (comparison.removed, 2), (comparison.removed, 3))
+        f"lenet-vi-{made}.safetensors"
+        for made in (
+            "without0-seed1",
+            f"without{comparison.removed}-seed2",
+            f"without{comparison.removed}-seed3",
+            f"ours{comparison.removed}-seed0",
+            f"paper{comparison.removed}-seed0",
+        )
     )
 
     def refuse(*_: Any) -> None:
         raise AssertionError("what is there must not be trained again")
 
-    monkeypatch.setattr(bnn.Variational, "train", refuse)
+    for slow in ("train", "ours", "paper"):
+        monkeypatch.setattr(bnn.Variational, slow, refuse)
     assert bnn.compare("lenet-vi", comparison.removed, 0, scene, TINY, folder) == comparison
     (folder / f"lenet-vi-removed{comparison.removed}-seed0.json").unlink()
     again = bnn.compare("lenet-vi", comparison.removed, 0, scene, TINY, folder)
