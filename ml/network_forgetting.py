@@ -47,8 +47,8 @@ class NetworkRecipe:
     tolerance: float = 0.1
     most_products: int = 60
     least_agreement: float = 0.25
-    rows_per_forgotten: int = 16
-    least_rows: int = 1024
+    rows_per_forgotten: int = 8
+    least_rows: int = 512
     most_rows: int = 4096
 
     def __post_init__(self) -> None:

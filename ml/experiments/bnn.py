@@ -50,6 +50,7 @@ ORDER_SEED = 7
 PREDICTING_DRAWS = 16
 RETAINED_SCORED = 5_000
 _ROWS_AT_ONCE = 1_024
+_SAMPLED_ROWS = 1_024
 
 OnProgress = Callable[[str, float], None]
 Report = Callable[[float], None]
@@ -373,7 +374,7 @@ def _paper_residual(energy: NetworkEnergy, retained: Tensor, forgotten: Tensor, 
 
     c = 0.1/n', halved until it converges: the largest of the paper's, so the most favourable.
     """
-    chosen = retained[torch.randperm(len(retained), generator=torch.Generator().manual_seed(1))[: OURS.least_rows]]
+    chosen = retained[torch.randperm(len(retained), generator=torch.Generator().manual_seed(1))[:_SAMPLED_ROWS]]
     matvec = energy.curvature(chosen, len(retained) / len(chosen))
     vector = energy.misfit_gradient(torch.zeros_like(energy.draws[0]), forgotten[: PAPER_VI.group_size])
     scale = PAPER_VI.scale / len(retained)
