@@ -43,14 +43,14 @@ def found(posterior: MeanFieldGaussian, rows: Tensor) -> solvers.SolverCompariso
 
 
 def dense_system(posterior: MeanFieldGaussian, rows: Tensor, damping: float) -> tuple[Tensor, Tensor]:
-    """A and g written out, from whole Jacobians. The few rows fit into two chunks, read by the first pair of draws."""
+    """A and g written out, from whole Jacobians. The few rows are dealt in halves to the first pair of draws."""
     zeros = torch.nonzero(rows[:, -1] == 0).flatten()[: solvers.FORGOTTEN]
     keep = torch.ones(len(rows), dtype=torch.bool)
     keep[zeros] = False
     retained = rows[keep][torch.randperm(int(keep.sum()), generator=torch.Generator().manual_seed(SEED))]
     draws = frozen_draws(posterior, OURS.draws, SEED)
     matrix = torch.diag(NETWORK.prior_std**-2 + damping * posterior.std**-2)
-    for draw, chunk in zip((draws[0], draws[OURS.draws // 2]), torch.split(retained, 512), strict=True):
+    for draw, chunk in zip((draws[0], draws[OURS.draws // 2]), retained.tensor_split(2), strict=True):
         jacobian = torch.autograd.functional.jacobian(partial(NETWORK.outputs, data=chunk), draw, vectorize=True)
         p = NETWORK.outputs(draw, chunk).softmax(1)
         covariance = torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)
