@@ -15,6 +15,7 @@ from lethe.progress import OnProgress, stages
 from ml.data.fashion_mnist import fashion_mnist
 from ml.errors import InvalidInput
 from ml.experiments import bnn, gmm, mlp, solvers, solvers_figure
+from ml.experiments.network_methods import Shelf
 from ml.models.lenet import LeNet5
 
 CASES = (*gmm.CASES, "mlp-vi", *bnn.CASES)
@@ -136,7 +137,7 @@ def _solved(case: str, products: int, networks: Networks, on_progress: OnProgres
         return solvers.compare_mlp(products, on_progress=on_progress)
     data = fashion_mnist(True, networks.data)
     how = bnn.method("lenet-vi", networks.plan)
-    shelf = bnn.Shelf(how, "lenet-vi", networks.folder)
+    shelf = Shelf(how, "lenet-vi", networks.folder)
     posterior, _, _ = shelf.trained(LeNet5(), data, 0, 1, lambda done: on_progress("training", done))
     return solvers.compare_lenet(posterior, data, products, on_progress=on_progress)
 

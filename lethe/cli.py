@@ -18,6 +18,7 @@ from rich.table import Table
 from service.settings import ConfigurationError, load_settings, new_key
 
 if TYPE_CHECKING:
+    from lethe.bench import Networks
     from service.settings import Settings
 
 TRY, RUN, CHECK, ADMINISTER = "Try it", "Run it", "Check it", "Administer it"
@@ -64,6 +65,7 @@ FashionFolder = Annotated[
         show_default=False,
     ),
 ]
+Quick = Annotated[bool, typer.Option("--quick", help="Train LeNet-5 for a minute only.")]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")]
 
@@ -264,16 +266,15 @@ def bench_forget(
     as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
     folder: NetworkFolder = Path("results/bnn"),
     data: FashionFolder = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Train LeNet-5 for a minute only.")] = False,
+    quick: Quick = False,
 ) -> None:
     """Forgetting our way, the paper's way and by retraining, in one run."""
-    from lethe.bench import Networks, show
     from lethe.bench import bench_forget as measure
+    from lethe.bench import show
     from ml.errors import InvalidInput
-    from ml.experiments.bnn import FULL, QUICK
 
     try:
-        rows = measure(case.split(","), removed, Networks(_quick(folder, quick), QUICK if quick else FULL, data))
+        rows = measure(case.split(","), removed, _networks(folder, quick, data))
     except InvalidInput as error:
         raise typer.BadParameter(str(error)) from None
     if as_json:
@@ -290,18 +291,17 @@ def bench_solve(
     as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
     folder: NetworkFolder = Path("results/bnn"),
     data: FashionFolder = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Train LeNet-5 for a minute only.")] = False,
+    quick: Quick = False,
 ) -> None:
     """Four ways to solve for an influence: how near each comes to the answer, product by product."""
     from dataclasses import asdict
 
-    from lethe.bench import Networks, show_solvers
     from lethe.bench import bench_solve as measure
+    from lethe.bench import show_solvers
     from ml.errors import InvalidInput
-    from ml.experiments.bnn import FULL, QUICK
 
     try:
-        found = measure(case.split(","), products, Networks(_quick(folder, quick), QUICK if quick else FULL, data))
+        found = measure(case.split(","), products, _networks(folder, quick, data))
     except InvalidInput as error:
         raise typer.BadParameter(str(error)) from None
     for comparison in found:
@@ -355,6 +355,13 @@ def paper_bnn(
         run_bnn(_quick(folder, quick), plan, case.split(","), data, out)
     except (InvalidInput, ValueError) as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def _networks(folder: Path, quick: bool, data: Path | None) -> Networks:
+    from lethe.bench import Networks
+    from ml.experiments.bnn import FULL, QUICK
+
+    return Networks(_quick(folder, quick), QUICK if quick else FULL, data)
 
 
 def _quick(folder: Path, quick: bool) -> Path:

@@ -71,7 +71,7 @@ OURS = NetworkRecipe()
 
 @dataclass(frozen=True, eq=False)
 class TrustedStep:
-    """x, and how it came about: products with G over all dampings tried, ‖g - (G + τP)x‖/‖g‖ of the last."""
+    """x, and how it came about: ‖g - (G + τP)x‖/‖g‖, and the products with G over all dampings tried."""
 
     drift: Tensor
     damping: float
@@ -101,7 +101,6 @@ def forget_network(
     forgotten: Tensor,
     generator: torch.Generator,
     recipe: NetworkRecipe = OURS,
-    noise_seed: int = 0,
 ) -> ForgottenNetwork:
     """A mean-field posterior without the rows at positions `forgotten`.
 
@@ -110,7 +109,7 @@ def forget_network(
     """
     started = time.perf_counter()
     _check(network, posterior, data, forgotten)
-    energy = NetworkEnergy(network, data, frozen_draws(posterior, recipe.draws, noise_seed))
+    energy = NetworkEnergy(network, data, frozen_draws(posterior, recipe.draws, seed=0))
     precision = posterior.std.square().reciprocal()
     step = influence(energy, precision, forgotten, generator, recipe)
     loss = energy.fisher_diagonal(forgotten, generator).minimum(_LARGEST_PRECISION_LOSS * precision)

@@ -4,41 +4,31 @@ A network trained again lands in another basin, so parameters cannot be compared
 the forgotten rows, on what is retained and on the test set. Two retrainings of different seeds show how far two models
 that never saw the rows are apart (the floor), and the original model what doing nothing scores.
 
-Trainings are kept in a folder: a run that was stopped goes on where it was.
+Models are kept in a folder: a run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ml.errors import InvalidInput, NumericalFailure
+from ml.experiments.network_methods import Method, Sampled, Shelf, Variational
+from ml.experiments.timing import timed
 from ml.groups import retained_rows
-from ml.inference.bayes_by_backprop import SAFE_BNN, BayesByBackprop, train_network
-from ml.inference.chains import SAFE_BNN_SGHMC, SAFE_BNN_SGLD, Chains, sample
-from ml.inference.settle import SAFE_SETTLING, Settling, settle
-from ml.inference.sgld import normal
+from ml.inference.bayes_by_backprop import SAFE_BNN, BayesByBackprop
+from ml.inference.chains import SAFE_BNN_SGHMC, SAFE_BNN_SGLD, Chains
+from ml.inference.settle import SAFE_SETTLING, Settling
 from ml.models.network import Network
-from ml.network_energy import NetworkEnergy, frozen_draws
-from ml.network_forgetting import OURS, TrustedStep, forget_network, forget_network_samples, spread_out
-from ml.paper_network_forgetting import (
-    PAPER_SGHMC,
-    PAPER_SGLD,
-    PAPER_VI,
-    PaperNetworkRecipe,
-    paper_forget_network,
-    paper_forget_network_samples,
-)
-from ml.posterior import MeanFieldGaussian
-from ml.sample_set import SampleSet
+from ml.network_energy import NetworkEnergy
+from ml.paper_network_forgetting import PAPER_SGHMC, PAPER_SGLD, PAPER_VI
 from ml.solvers import solve_neumann
 
 CASES = ("lenet-vi", "lenet-sgld", "lenet-sghmc")
@@ -53,8 +43,6 @@ _ROWS_AT_ONCE = 1_024
 _SAMPLED_ROWS = 1_024
 
 OnProgress = Callable[[str, float], None]
-Report = Callable[[float], None]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -155,105 +143,6 @@ class NetworkComparison:
         return cls(**{**stored, "ways": ways})
 
 
-class Method(Protocol):
-    """One kind of inference: how it trains, how it predicts, and the two ways to forget in it."""
-
-    def train(self, network: Network, data: Tensor, seed: int, report: Report) -> Any:
-        """A posterior, which has `to_bytes`."""
-
-    def load(self, content: bytes) -> Any: ...
-
-    def draws(self, posterior: Any, count: int, seed: int) -> Tensor:
-        """(count, p) of the posterior, to predict with."""
-
-    def frozen(self, posterior: Any) -> Tensor:
-        """Those on whose energy our step works."""
-
-    def ours(self, network: Network, posterior: Any, data: Tensor, forgotten: Tensor) -> tuple[Any, TrustedStep]: ...
-
-    def paper(
-        self, network: Network, posterior: Any, data: Tensor, forgotten: Tensor, report: Report
-    ) -> tuple[Any, float]:
-        """The posterior, and c·n'."""
-
-
-@dataclass(frozen=True)
-class Variational:
-    training: BayesByBackprop
-    settling: Settling
-    recipe: PaperNetworkRecipe
-
-    def train(self, network: Network, data: Tensor, seed: int, report: Report) -> MeanFieldGaussian:
-        """Bayes by Backprop, then the means brought to rest on a frozen-noise energy."""
-        generator, start = torch.Generator().manual_seed(seed), network.initial(seed)
-        total = self.training.iterations + self.settling.iterations
-        found = train_network(network, data, start, self.training, generator, lambda i, _: report(i / total)).posterior
-        energy = NetworkEnergy(network, data, self.frozen(found))
-        drift = settle(energy, generator, self.settling, lambda i: report((self.training.iterations + i) / total))
-        return MeanFieldGaussian(found.mean + drift, found.std)
-
-    def load(self, content: bytes) -> MeanFieldGaussian:
-        return MeanFieldGaussian.from_bytes(content)
-
-    def draws(self, posterior: MeanFieldGaussian, count: int, seed: int) -> Tensor:
-        noise = normal(1.0, posterior.mean.expand(count, -1), torch.Generator().manual_seed(seed))
-        return posterior.mean + posterior.std * noise
-
-    def frozen(self, posterior: MeanFieldGaussian) -> Tensor:
-        return frozen_draws(posterior, OURS.draws, seed=0)
-
-    def ours(
-        self, network: Network, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor
-    ) -> tuple[MeanFieldGaussian, TrustedStep]:
-        outcome = forget_network(network, posterior, data, forgotten, torch.Generator().manual_seed(1))
-        return outcome.posterior, outcome.step
-
-    def paper(
-        self, network: Network, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor, report: Report
-    ) -> tuple[MeanFieldGaussian, float]:
-        generator = torch.Generator().manual_seed(1)
-        outcome = paper_forget_network(
-            network, posterior, data, forgotten, generator, self.recipe, lambda done, all_: report(done / all_)
-        )
-        return outcome.posterior, outcome.scale
-
-
-@dataclass(frozen=True)
-class Sampled:
-    chains: Chains
-    recipe: PaperNetworkRecipe
-
-    def train(self, network: Network, data: Tensor, seed: int, report: Report) -> SampleSet:
-        generator, total = torch.Generator().manual_seed(seed), self.chains.iterations
-        start = network.initial(seed).mean
-        return sample(network, data, start, self.chains, generator, lambda i, _: report(i / total)).sample_set
-
-    def load(self, content: bytes) -> SampleSet:
-        return SampleSet.from_bytes(content)
-
-    def draws(self, posterior: SampleSet, count: int, seed: int) -> Tensor:
-        chosen = torch.randperm(len(posterior.samples), generator=torch.Generator().manual_seed(seed))[:count]
-        return posterior.samples[chosen]
-
-    def frozen(self, posterior: SampleSet) -> Tensor:
-        return spread_out(posterior.samples, OURS.draws)
-
-    def ours(
-        self, network: Network, posterior: SampleSet, data: Tensor, forgotten: Tensor
-    ) -> tuple[SampleSet, TrustedStep]:
-        outcome = forget_network_samples(network, posterior, data, forgotten, torch.Generator().manual_seed(1))
-        return outcome.sample_set, outcome.step
-
-    def paper(
-        self, network: Network, posterior: SampleSet, data: Tensor, forgotten: Tensor, report: Report
-    ) -> tuple[SampleSet, float]:
-        generator = torch.Generator().manual_seed(1)
-        outcome = paper_forget_network_samples(
-            network, posterior.samples, data, forgotten, generator, self.recipe, lambda done, all_: report(done / all_)
-        )
-        return SampleSet(outcome.samples, posterior.chain), outcome.scale
-
-
 def method(case: str, plan: Plan) -> Method:
     if case == "lenet-vi":
         return Variational(plan.training, plan.settling, replace(PAPER_VI, num_terms=plan.num_terms))
@@ -324,34 +213,6 @@ def compare(
     return found
 
 
-@dataclass(frozen=True)
-class Shelf:
-    """Keeps every model that took long to make: the posterior, the seconds it took, and facts about it."""
-
-    how: Method
-    case: str
-    folder: Path
-
-    def trained(
-        self, network: Network, data: Tensor, without: int, seed: int, report: Report
-    ) -> tuple[Any, float, dict[str, float]]:
-        """Trained on `data`, which lack so many rows of the whole."""
-        return self.made(f"without{without}-seed{seed}", lambda: (self.how.train(network, data, seed, report), {}))
-
-    def made(self, name: str, make: Callable[[], tuple[Any, dict[str, float]]]) -> tuple[Any, float, dict[str, float]]:
-        """Fetched where an earlier run has made it."""
-        stored = self.folder / f"{self.case}-{name}.safetensors"
-        label = stored.with_suffix(".json")
-        if label.exists():
-            kept = json.loads(label.read_text())
-            return self.how.load(stored.read_bytes()), kept.pop("seconds"), kept
-        seconds, (posterior, facts) = _timed(make)
-        stored.write_bytes(posterior.to_bytes())
-        # Last, so that half a model is never taken for one.
-        label.write_text(json.dumps({"seconds": seconds, **facts}))
-        return posterior, seconds, facts
-
-
 def _gradients(scene: Scene, draws: Tensor, forgotten: Tensor, plan: Plan) -> dict[str, float]:
     """How far training was from a minimum, beside the pull of the rows; and what the paper's solve leaves unsolved."""
     energy = NetworkEnergy(scene.network, scene.train, draws)
@@ -360,7 +221,7 @@ def _gradients(scene: Scene, draws: Tensor, forgotten: Tensor, plan: Plan) -> di
     keep = torch.ones(len(scene.train), dtype=torch.bool)
     keep[forgotten] = False
     retained = torch.nonzero(keep).flatten()
-    seconds, rest = _timed(lambda: energy.misfit_gradient(origin, retained) + energy.prior_gradient(origin))
+    seconds, rest = timed(lambda: energy.misfit_gradient(origin, retained) + energy.prior_gradient(origin))
     return {
         "gradient_left": float((rest + pull).norm()),
         "gradient_group": float(pull.norm()),
@@ -402,9 +263,3 @@ def _predict(network: Network, draws: Tensor, rows: Tensor) -> tuple[float, floa
             wrong += int((mixed.argmax(1) != labels).sum())
             loss -= float(mixed.gather(1, labels.unsqueeze(1)).double().sum())
     return 100 * wrong / len(rows), loss / len(rows)
-
-
-def _timed(action: Callable[[], T]) -> tuple[float, T]:
-    started = time.perf_counter()
-    result = action()
-    return time.perf_counter() - started, result

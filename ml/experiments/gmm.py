@@ -12,10 +12,9 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +22,7 @@ from torch import Tensor
 from ml.curvature import Potential
 from ml.data import synthetic_mixture
 from ml.errors import InvalidInput
+from ml.experiments.timing import T, timed
 from ml.forgetting import forget
 from ml.groups import retained_rows
 from ml.inference.chains import SAFE_SGHMC, SAFE_SGLD, Chains, Sampled, sample
@@ -54,7 +54,6 @@ TRUE_DRAWS = 20_000
 REPEATS = 15
 
 OnProgress = Callable[[str, float], None]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ def _compare_variational(scene: Scene, seed: int, report: OnProgress) -> Compari
     truth = train(FAMILY, scene.retained, retrained, tolerance=0.0).posterior
     report("the paper's way", 0.3)
     forget_variational(FAMILY, scene.before, scene.data, scene.forgotten[:1])  # the first differentiation loads much
-    seconds_paper, paper = _timed_once(lambda: forget_variational(FAMILY, scene.before, scene.data, scene.forgotten))
+    seconds_paper, paper = timed(lambda: forget_variational(FAMILY, scene.before, scene.data, scene.forgotten))
     report("done", 1.0)
 
     def way(name: str, posterior: MeanFieldGaussian, seconds: float) -> Way:
@@ -182,14 +181,14 @@ def _compare_sampled(case: str, scene: Scene, seed: int, report: OnProgress) -> 
     chains = draw(scene.data, SETS, "sampling before")
     before = _split(chains.sample_set, config)
     fresh = _split(draw(scene.retained, SETS, "sampling the retained posterior").sample_set, config)
-    seconds_retrain, _ = _timed_once(lambda: draw(scene.retained, 1, "timing one retraining"))
+    seconds_retrain, _ = timed(lambda: draw(scene.retained, 1, "timing one retraining"))
     report("drawing the truth", 0.0)
     truth = _truth(scene.retained, mode, torch.Generator().manual_seed(seed + 2))
     report("our way", 0.0)
     ((seconds_ours, _),) = _timed(lambda: affine_map(FAMILY, before[0].samples, scene.data, scene.forgotten))
     ours = [_moved(s, affine_map(FAMILY, s.samples, scene.data, scene.forgotten).samples) for s in before]
     report("the paper's way", 0.0)
-    seconds_paper, shifted = _timed_once(lambda: _paper_shift(scene, before[0], seed))
+    seconds_paper, shifted = timed(lambda: _paper_shift(scene, before[0], seed))
     paper = [_moved(s, s.samples + shifted) for s in before]
     report("done", 1.0)
 
@@ -273,11 +272,5 @@ def _moved(before: SampleSet, samples: Tensor) -> SampleSet:
 def _timed(*actions: Callable[[], T]) -> list[tuple[float, T]]:
     """For each, the median of some runs after one that warms up. They take turns: what disturbs one disturbs all."""
     results = [action() for action in actions]
-    rounds = [[_timed_once(action)[0] for action in actions] for _ in range(REPEATS)]
+    rounds = [[timed(action)[0] for action in actions] for _ in range(REPEATS)]
     return [(statistics.median(taken), result) for *taken, result in zip(*rounds, results, strict=True)]
-
-
-def _timed_once(action: Callable[[], T]) -> tuple[float, T]:
-    started = time.perf_counter()
-    result = action()
-    return time.perf_counter() - started, result

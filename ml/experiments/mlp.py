@@ -15,10 +15,7 @@ curvature at one point foresees. Here the descent does nearly all, and from the 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +23,7 @@ from torch import Tensor
 from ml.data.digits import digits
 from ml.errors import InvalidInput
 from ml.experiments.gmm import LARGEST_SHARE, Comparison, OnProgress, Way
+from ml.experiments.timing import timed
 from ml.groups import retained_rows
 from ml.inference.bayes_by_backprop import BayesByBackprop, train_network
 from ml.models.mlp import MLP
@@ -35,7 +33,6 @@ from ml.network_forgetting import TrustedStep, influence
 from ml.paper_network_forgetting import PAPER_VI, paper_forget_network
 from ml.posterior import MeanFieldGaussian
 
-T = TypeVar("T")
 _CONVERGED = 1e-5
 _GOOD_ENOUGH = 1e-3
 """Largest |σ_j ∂F/∂μ_j| where descent ends, in nats per width. The first is for the truth, the other for the ways."""
@@ -100,11 +97,11 @@ def compare(
     report("the truth", 0.3)
     truth = scene.moved(_descend(scene.energy, scene.before.std, scene.retained, still, setting, _CONVERGED))
     report("the paper's way", 0.5)
-    seconds_paper, paper = _timed(lambda: _paper_drift(scene, forgotten, seed))
+    seconds_paper, paper = timed(lambda: _paper_drift(scene, forgotten, seed))
     report("our way", 0.55)
-    seconds_ours, (ours, step) = _timed(lambda: _forget_ours(scene, seed))
+    seconds_ours, (ours, step) = timed(lambda: _forget_ours(scene, seed))
     report("retraining", 0.7)
-    seconds_retrain, retrained = _timed(lambda: _trained(setting, data[scene.retained], seed + 1, _GOOD_ENOUGH))
+    seconds_retrain, retrained = timed(lambda: _trained(setting, data[scene.retained], seed + 1, _GOOD_ENOUGH))
     report("done", 1.0)
 
     def way(name: str, posterior: MeanFieldGaussian, seconds: float) -> Way:
@@ -191,9 +188,3 @@ def _descend(
 
     optimiser.step(closure)  # type: ignore[no-untyped-call]
     return std * whitened.detach()
-
-
-def _timed(action: Callable[[], T]) -> tuple[float, T]:
-    started = time.perf_counter()
-    result = action()
-    return time.perf_counter() - started, result

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import lethe.paper
 from lethe.cli import app
 from ml.data.digits import digits
-from ml.experiments import bnn, gmm
+from ml.experiments import bnn, gmm, network_methods
 from ml.inference.bayes_by_backprop import SAFE_BNN
 from ml.inference.settle import Settling
 from ml.models.mlp import MLP
@@ -51,7 +51,7 @@ def test_networks_are_trained_once_and_shown_in_two_tables(tmp_path: Path, monke
     assert (tmp_path / "quick" / "bnn.svg").exists()
     assert "retrained again" in first.stdout
     assert "one gradient" in first.stdout
-    monkeypatch.setattr(bnn, "train_network", None)  # which would fail if it were called again
+    monkeypatch.setattr(network_methods, "train_network", None)  # which would fail if it were called again
     again = CliRunner().invoke(app, command, env={"COLUMNS": "160"})
     assert again.exit_code == 0, again.output
     assert again.stdout == first.stdout

@@ -1,4 +1,4 @@
-"""Networks small enough for dense matrices, and those matrices, written a second time from Jacobians."""
+"""Networks small enough to test with, and their dense matrices, written a second time from Jacobians."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import jacrev
 
 from ml.models.mlp import MLP
-from ml.models.network import Layer, Network, dense_layers
+from ml.models.network import Convolution, Layer, Network, dense_layers, pool_and_relu
 from ml.network_energy import NetworkEnergy
 
 TINY = MLP(dimensions=3, hidden=4, classes=3, prior_std=0.5)
@@ -29,6 +29,21 @@ class OneLayer(Network):
     @property
     def layers(self) -> tuple[Layer, ...]:
         return dense_layers(3, 4)
+
+
+@dataclass(frozen=True)
+class SmallConvolutional(Network):
+    """6×6 pixels -> 2 maps of 4×4, pooled to 2×2 -> 3 classes: 47 parameters."""
+
+    prior_std: float = 0.15
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return (1, 6, 6)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return (Convolution(1, 2, pool_and_relu, kernel=3), *dense_layers(8, 3))
 
 
 def labelled_rows(network: Network, n: int, seed: int = 0) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 
 from ml.data.digits import digits
 from ml.errors import InvalidInput
-from ml.experiments import bnn, bnn_figure
+from ml.experiments import bnn, bnn_figure, network_methods
 from ml.inference.bayes_by_backprop import SAFE_BNN
 from ml.inference.settle import Settling
 from ml.models.mlp import MLP
@@ -81,7 +81,7 @@ def test_a_stopped_run_goes_on_where_it_was(
         raise AssertionError("what is there must not be trained again")
 
     for slow in ("train", "ours", "paper"):
-        monkeypatch.setattr(bnn.Variational, slow, refuse)
+        monkeypatch.setattr(network_methods.Variational, slow, refuse)
     assert bnn.compare("lenet-vi", comparison.removed, 0, scene, TINY, folder) == comparison
     (folder / f"lenet-vi-removed{comparison.removed}-seed0.json").unlink()
     again = bnn.compare("lenet-vi", comparison.removed, 0, scene, TINY, folder)

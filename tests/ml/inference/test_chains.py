@@ -18,8 +18,6 @@ from ml.inference.chains import (
     PAPER_BNN_SGLD,
     PAPER_GMM_SGHMC,
     PAPER_GMM_SGLD,
-    SAFE_BNN_SGHMC,
-    SAFE_BNN_SGLD,
     SAFE_SGHMC,
     SAFE_SGLD,
     Chains,
@@ -29,7 +27,6 @@ from ml.inference.laplace import Laplace, fit_laplace
 from ml.inference.sghmc import SGHMC
 from ml.inference.sgld import SGLD, StepSize
 from ml.models.gmm import GaussianMixture
-from ml.models.network import Convolution, Layer, Network, dense_layers, pool_and_relu
 from tests.ml.conftest import Scene
 
 
@@ -193,95 +190,6 @@ def test_every_batch_is_as_likely() -> None:
     counts = torch.bincount(5 * drawn[:, 0] + drawn[:, 1])
     assert int((counts > 0).sum()) == 10
     assert float((counts[counts > 0] - 2_000).abs().max()) < 4 * math.sqrt(20_000 * 0.1 * 0.9)
-
-
-@dataclass(frozen=True)
-class SmallConvolutional(Network):
-    """Two maps of 3×3 over 6×6 pixels, pooled to 2×2, then three classes: 47 parameters."""
-
-    prior_std: float = 0.5
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        return (1, 6, 6)
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        return (Convolution(1, 2, pool_and_relu, kernel=3), *dense_layers(8, 3))
-
-
-CONVOLUTIONAL = SmallConvolutional()
-
-
-def pictures(rows: int) -> Tensor:
-    """In float32, of the class in whose third of the pixels they are bright."""
-    generator = seed(4)
-    labels = torch.randint(3, (rows,), generator=generator)
-    bright = (torch.arange(36) // 12 == labels.unsqueeze(1)).float()
-    return torch.cat([bright + 0.5 * torch.randn(rows, 36, generator=generator), labels.unsqueeze(1).float()], 1)
-
-
-@pytest.mark.parametrize("batch_size", [None, 8])
-def test_chains_one_by_one_have_the_gradients_they_have_side_by_side(
-    monkeypatch: pytest.MonkeyPatch, batch_size: int | None
-) -> None:
-    data = pictures(30).double()
-    theta = 0.3 * torch.randn(3, CONVOLUTIONAL.parameter_count, generator=seed(1), dtype=torch.float64)
-    together = chains._slope(CONVOLUTIONAL, data, batch_size, seed(2))(theta)
-    monkeypatch.setattr(chains, "_SIDE_BY_SIDE", 0)
-    monkeypatch.delattr(chains, "_side_by_side")
-    apart = chains._slope(CONVOLUTIONAL, data, batch_size, seed(2))(theta)
-    assert float(together.abs().max()) > 1
-    assert torch.allclose(apart, together, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("side_by_side", [0, 100])
-def test_gradients_are_computed_in_the_precision_of_the_rows(
-    monkeypatch: pytest.MonkeyPatch, side_by_side: int
-) -> None:
-    monkeypatch.setattr(chains, "_SIDE_BY_SIDE", side_by_side)
-    seen: set[torch.dtype] = set()
-
-    class Watched(SmallConvolutional):
-        def log_likelihood(self, theta: Tensor, data: Tensor) -> Tensor:
-            seen.update({theta.dtype, data.dtype})
-            return super().log_likelihood(theta, data)
-
-    data = pictures(30)
-    theta = 0.3 * torch.randn(2, CONVOLUTIONAL.parameter_count, generator=seed(1), dtype=torch.float64)
-    found = chains._slope(Watched(), data, None, seed(2))(theta)
-    assert seen == {torch.float32}
-    assert found.dtype == torch.float64
-    exact = chains._slope(CONVOLUTIONAL, data.double(), None, seed(2))(theta)
-    assert 0 < float((found - exact).abs().max() / exact.abs().max()) < 1e-5
-
-
-def test_steps_too_short_for_float32_are_not_lost() -> None:
-    """Fifty of 1e-9 each, on weights of about 0.1, of which float32 sees every 7e-9 only."""
-    start = CONVOLUTIONAL.initial(0).mean
-    still = Chains(SGLD(StepSize(1e-18 * 50, 0.0)), iterations=50, burn_in=0, batch_size=10, jitter=0.0, count=2)
-    draws = sample(CONVOLUTIONAL, pictures(50), start, still, seed(0)).sample_set.samples.reshape(2, 50, -1)
-    assert draws.dtype == torch.float64
-    assert float((draws[:, -1] - start).std()) == pytest.approx(math.sqrt(50 * 2e-18), rel=0.25)
-
-
-@pytest.mark.parametrize("config", [SAFE_BNN_SGLD, SAFE_BNN_SGHMC], ids=["sgld", "sghmc"])
-def test_the_safe_defaults_for_networks_learn_and_warn(monkeypatch: pytest.MonkeyPatch, config: Chains) -> None:
-    assert (config.count, config.batch_size, config.kept, config.preconditioned) == (2, 128, 20, False)
-    monkeypatch.setattr(chains, "_SIDE_BY_SIDE", 0)
-    data, start = pictures(400), CONVOLUTIONAL.initial(0).mean
-    short = dataclasses.replace(config, iterations=300, burn_in=200, thinning=5)
-    sampled = sample(CONVOLUTIONAL, data, start, short, seed(0))
-    assert sampled.sample_set.samples.shape == (40, CONVOLUTIONAL.parameter_count)
-
-    def error(thetas: Tensor) -> float:
-        mean = torch.stack([CONVOLUTIONAL.outputs(theta, data).softmax(1) for theta in thetas]).mean(0)
-        return float((mean.argmax(1) != data[:, -1]).double().mean())
-
-    assert error(start.unsqueeze(0)) > 0.4
-    assert error(sampled.sample_set.samples) < 0.1
-    assert sampled.diagnostics.warning is not None
-    assert "the chains disagree" in sampled.diagnostics.warning
 
 
 @pytest.mark.parametrize(

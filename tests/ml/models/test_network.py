@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import pytest
 import torch
@@ -12,22 +11,8 @@ from torch.distributions import Normal
 
 from ml.errors import InvalidInput
 from ml.models.likelihood import Likelihood
-from ml.models.network import Convolution, Dense, Layer, Network, dense_layers, identity, pool_and_relu
-
-
-@dataclass(frozen=True)
-class Small(Network):
-    """6×6 pixels -> 2 maps of 4×4, pooled to 2×2 -> 3 classes."""
-
-    prior_std: float = 0.15
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        return (1, 6, 6)
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        return (Convolution(1, 2, pool_and_relu, kernel=3), *dense_layers(8, 3))
+from ml.models.network import Convolution, Dense, Network, identity
+from tests.ml.networks import SmallConvolutional
 
 
 def rows(network: Network, n: int, seed: int = 0) -> Tensor:
@@ -46,43 +31,45 @@ def torch_module(network: Network, theta: Tensor) -> nn.Module:
 
 @pytest.fixture
 def theta() -> Tensor:
-    return torch.randn(Small().parameter_count, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return torch.randn(
+        SmallConvolutional().parameter_count, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
 
 
 def test_it_is_a_likelihood() -> None:
-    likelihood: Likelihood = Small()
+    likelihood: Likelihood = SmallConvolutional()
     assert likelihood.parameter_count == (2 * 9 + 2) + (8 * 3 + 3)
 
 
 def test_outputs_and_likelihood_are_those_of_torch_modules(theta: Tensor) -> None:
-    data = rows(Small(), 5)
-    expected = torch_module(Small(), theta)(data[:, :-1].reshape(5, 1, 6, 6))
-    assert torch.allclose(Small().outputs(theta, data), expected, rtol=1e-13, atol=1e-13)
+    data = rows(SmallConvolutional(), 5)
+    expected = torch_module(SmallConvolutional(), theta)(data[:, :-1].reshape(5, 1, 6, 6))
+    assert torch.allclose(SmallConvolutional().outputs(theta, data), expected, rtol=1e-13, atol=1e-13)
     loss = nn.functional.cross_entropy(expected, data[:, -1].long(), reduction="none")
-    assert torch.allclose(Small().log_likelihood(theta, data), -loss, rtol=1e-13, atol=1e-13)
+    assert torch.allclose(SmallConvolutional().log_likelihood(theta, data), -loss, rtol=1e-13, atol=1e-13)
 
 
 def test_the_prior_is_a_product_of_gaussians(theta: Tensor) -> None:
     expected = Normal(torch.zeros_like(theta), 0.3 * torch.ones_like(theta)).log_prob(theta).sum()
-    assert float(Small(prior_std=0.3).log_prior(theta)) == pytest.approx(float(expected), rel=1e-13)
+    assert float(SmallConvolutional(prior_std=0.3).log_prior(theta)) == pytest.approx(float(expected), rel=1e-13)
 
 
 def test_the_precision_is_that_of_theta_and_not_of_the_rows(theta: Tensor) -> None:
-    data = rows(Small(), 5).float()
-    in_double = Small().log_likelihood(theta, data)
+    data = rows(SmallConvolutional(), 5).float()
+    in_double = SmallConvolutional().log_likelihood(theta, data)
     assert in_double.dtype == torch.float64
-    assert torch.equal(in_double, Small().log_likelihood(theta, data.double()))
-    in_single = Small().log_likelihood(theta.float(), data)
+    assert torch.equal(in_double, SmallConvolutional().log_likelihood(theta, data.double()))
+    in_single = SmallConvolutional().log_likelihood(theta.float(), data)
     assert in_single.dtype == torch.float32
     assert torch.allclose(in_single.double(), in_double, atol=1e-5)
 
 
 def test_functorch_sees_through_it(theta: Tensor) -> None:
     """Many θ at once, and derivatives of them, as samplers and curvature need."""
-    data = rows(Small(), 4)
+    data = rows(SmallConvolutional(), 4)
 
     def total(one: Tensor) -> Tensor:
-        return Small().log_likelihood(one, data).sum()
+        return SmallConvolutional().log_likelihood(one, data).sum()
 
     several = torch.stack([theta, 2 * theta, -theta])
     gradients = torch.func.vmap(torch.func.grad(total))(several)
@@ -101,23 +88,23 @@ def test_every_layer_is_linear_in_its_weights() -> None:
 
 
 def test_the_initial_posterior_follows_the_seed_and_the_fan_in() -> None:
-    posterior = Small().initial(seed=3)
-    (convolution, bias), (dense, _) = Small().unpack(posterior.mean)
+    posterior = SmallConvolutional().initial(seed=3)
+    (convolution, bias), (dense, _) = SmallConvolutional().unpack(posterior.mean)
     assert 0.6 / 3 < float(convolution.abs().max()) < 1 / 3
     assert float(bias.abs().max()) < 1 / 3
     assert 0.6 / math.sqrt(8) < float(dense.abs().max()) < 1 / math.sqrt(8)
-    assert torch.equal(posterior.mean, Small().initial(seed=3, std=0.1).mean)
+    assert torch.equal(posterior.mean, SmallConvolutional().initial(seed=3, std=0.1).mean)
     assert posterior.std.unique().tolist() == [0.02]
-    assert Small().initial(seed=3, std=0.1).std.unique().tolist() == [0.1]
+    assert SmallConvolutional().initial(seed=3, std=0.1).std.unique().tolist() == [0.1]
     with pytest.raises(InvalidInput, match="std is 0"):
-        Small().initial(seed=3, std=0.0)
-    assert not torch.equal(posterior.mean, Small().initial(seed=4).mean)
+        SmallConvolutional().initial(seed=3, std=0.0)
+    assert not torch.equal(posterior.mean, SmallConvolutional().initial(seed=4).mean)
 
 
 def test_wrong_rows_are_refused() -> None:
-    good = rows(Small(), 4)
-    Small().check_data(good)
-    Small().check_data(good.float())
+    good = rows(SmallConvolutional(), 4)
+    SmallConvolutional().check_data(good)
+    SmallConvolutional().check_data(good.float())
     not_finite, label = good.clone(), good.clone()
     not_finite[1, 3], label[2, -1] = torch.nan, 3.0
     for data, message in (
@@ -128,4 +115,4 @@ def test_wrong_rows_are_refused() -> None:
         (label, r"row 2 has the label 3\.0"),
     ):
         with pytest.raises(InvalidInput, match=message):
-            Small().check_data(data)
+            SmallConvolutional().check_data(data)
