@@ -11,6 +11,9 @@ has not seen, by the energy that it is meant to lower,
 which is F on the retained rows, tilted so that its slope at Δ = 0 is -g: what training left over is nobody's influence,
 and stays. The damping is the one with which F̃ falls most, and that fall must be a fair part of what the quadratic model
 predicts. τ is in units of the posterior's own precision, since a constant would mean something else for every weight.
+
+A group that is a large share of the rows is not gone after one such step: further ones follow F̃ down from where the
+last has led. Each costs a gradient over all that is retained, so smaller groups are left at the first.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -40,7 +43,10 @@ _LARGEST_PRECISION_LOSS = 0.75  # of a weight: the group's share is an estimate,
 
 @dataclass(frozen=True)
 class NetworkRecipe:
-    """`rows_per_forgotten` rows for each forgotten one, within limits, sample the curvature; as many more judge."""
+    """`rows_per_forgotten` rows for each forgotten one, within limits, sample the curvature; as many more judge.
+
+    A group of at least `large_share` of the rows takes up to `steps_of_large` steps.
+    """
 
     draws: int = 32
     damping: float = 10.0
@@ -50,9 +56,11 @@ class NetworkRecipe:
     rows_per_forgotten: int = 8
     least_rows: int = 512
     most_rows: int = 4096
+    large_share: float = 0.05
+    steps_of_large: int = 3
 
     def __post_init__(self) -> None:
-        for name in ("draws", "most_products", "rows_per_forgotten", "least_rows", "most_rows"):
+        for name in ("draws", "most_products", "rows_per_forgotten", "least_rows", "most_rows", "steps_of_large"):
             check_count(name, getattr(self, name))
         if not 0 < self.damping < math.inf or not 0 < self.least_agreement < 1:
             raise InvalidInput(
@@ -71,13 +79,25 @@ OURS = NetworkRecipe()
 
 @dataclass(frozen=True, eq=False)
 class TrustedStep:
-    """x, and how it came about: ‖g - (G + τP)x‖/‖g‖, and the products with G over all dampings tried."""
+    """x, and how it came about: ‖g - (G + τP)x‖/‖g‖, and the products with G over all dampings tried.
+
+    Of several steps: the way from the first to the last, the worst agreement and residual, the last damping.
+    """
 
     drift: Tensor
     damping: float
     agreement: float
     residual: float
     products: int
+
+    def then(self, further: TrustedStep) -> TrustedStep:
+        return TrustedStep(
+            self.drift + further.drift,
+            further.damping,
+            min(self.agreement, further.agreement),
+            max(self.residual, further.residual),
+            self.products + further.products,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +171,23 @@ def influence(
     retained = torch.nonzero(keep).flatten()
     origin = torch.zeros_like(precision)
     size = recipe.sample_size(len(forgotten), len(retained))
-    return trusted_step(energy, precision, energy.misfit_gradient(origin, forgotten), retained, size, generator, recipe)
+    pull = energy.misfit_gradient(origin, forgotten)
+    step = trusted_step(energy, precision, pull, retained, size, generator, recipe)
+    if len(forgotten) < recipe.large_share * len(energy.data):
+        return step
+
+    def slope(drift: Tensor) -> Tensor:
+        return energy.misfit_gradient(drift, retained) + energy.prior_gradient(drift)
+
+    tilt = slope(origin) + pull
+    for _ in range(recipe.steps_of_large - 1):
+        moved = replace(energy, draws=energy.draws + step.drift)
+        try:
+            further = trusted_step(moved, precision, tilt - slope(step.drift), retained, size, generator, recipe)
+        except NumericalFailure:
+            return step  # as far as the energy can be trusted
+        step = step.then(further)
+    return step
 
 
 def trusted_step(

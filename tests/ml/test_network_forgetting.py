@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from ml.network_energy import NetworkEnergy, frozen_draws
 from ml.network_forgetting import (
     OURS,
     NetworkRecipe,
+    TrustedStep,
     forget_network,
     forget_network_samples,
     influence,
@@ -35,7 +37,7 @@ from tests.ml.networks import (
     random_theta,
 )
 
-EXACT = NetworkRecipe(draws=2, damping=1e-9, tolerance=1e-12, most_products=200)
+EXACT = NetworkRecipe(draws=2, damping=1e-9, tolerance=1e-12, most_products=200, steps_of_large=1)
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -74,6 +76,39 @@ def test_undamped_it_is_the_exact_influence_where_logits_are_linear() -> None:
     group = torch.autograd.grad(-network.log_likelihood(at, data[:3]).sum(), at)[0]
     assert torch.allclose(step.drift, torch.linalg.solve(matrix, group), rtol=1e-6, atol=1e-8)
     assert step.residual < 1e-11
+
+
+def test_further_steps_bring_a_large_group_to_the_minimum_without_it() -> None:
+    """At a minimum training left nothing over, so F̃ is the energy of what is retained."""
+    energy, posterior = trained(OneLayer(), 100, std=0.02)
+    forgotten = torch.arange(30)
+    retained = rows_of(energy, forgotten)
+    truth = minimised(energy, retained)
+    recipe = replace(OURS, draws=2, damping=1e-3, tolerance=1e-6, large_share=0.3)
+    steps = {}
+    for most in (1, 3):
+        step = influence(energy, posterior.std**-2, forgotten, seeded(), replace(recipe, steps_of_large=most))
+        steps[most] = float((step.drift - truth).norm())
+    small = influence(energy, posterior.std**-2, forgotten, seeded(), replace(recipe, large_share=0.31))
+    assert float((small.drift - truth).norm()) == steps[1]
+    assert steps[3] < 0.3 * steps[1] < 0.3 * float(truth.norm())
+
+
+def test_a_further_step_that_no_damping_makes_safe_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    energy, posterior = trained(OneLayer(), 100, std=0.02)
+    forgotten, recipe = torch.arange(30), replace(OURS, draws=2)
+    first = influence(energy, posterior.std**-2, forgotten, seeded(), replace(recipe, steps_of_large=1))
+    calls = []
+
+    def once(*arguments: Any) -> TrustedStep:
+        calls.append(arguments)
+        if len(calls) > 1:
+            raise NumericalFailure("no step")
+        return first
+
+    monkeypatch.setattr(network_forgetting, "trusted_step", once)
+    assert influence(energy, posterior.std**-2, forgotten, seeded(), recipe) is first
+    assert len(calls) == 2
 
 
 def test_the_curvature_comes_from_the_first_half_of_the_chosen_rows_and_is_scaled_up() -> None:
