@@ -24,6 +24,8 @@ BUNDLE_FORMAT = "lethe-bundle-v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 LARGEST_BUNDLE = 16 << 20
+LEVELS = ("estimated", "proved", "retrained")
+"""From the weakest to the strongest."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -140,13 +142,17 @@ def _check_bound(bound: Mapping[str, Any], policy: Mapping[str, Any]) -> str:
     epsilon, limit = _number(bound, "epsilon"), _number(policy, "epsilon")
     if not 0 <= epsilon <= limit:
         raise Rejected(f"the bound {epsilon:.3g} is not within the policy of {limit:.3g}")
-    level = _text(bound, "level")
+    level, required = _text(bound, "level"), _text(policy, "level")
     assumptions = bound.get("assumptions")
-    if level != "proved" or not isinstance(assumptions, list) or not assumptions:
+    if level not in LEVELS or required not in LEVELS or not isinstance(assumptions, list) or not assumptions:
         raise Rejected(f"level {level!r} does not support a bound")
+    if LEVELS.index(level) < LEVELS.index(required):
+        raise Rejected(f"the level {level!r} is weaker than {required!r}, which the policy asks for")
+    if level == "retrained" and epsilon != 0:
+        raise Rejected("the certificate says 'retrained' with a bound that is not 0")
     for assumption in assumptions:
         if not isinstance(assumption, dict) or assumption.get("holds") is not True:
-            raise Rejected("the certificate says 'proved' although one of its assumptions does not hold")
+            raise Rejected(f"the certificate says {level!r} although one of its assumptions does not hold")
     return f"KL <= {epsilon:.3e} (policy {limit:.1e}), level {level}, all {len(assumptions)} assumptions hold"
 
 

@@ -4,9 +4,10 @@ from ml.certify import Certificate
 from ml.data import synthetic_mixture
 from ml.device import pick_device
 from ml.errors import ForgettingError, InvalidInput, NumericalFailure
-from ml.forgetting import Outcome, Rung, forget
 from ml.inference.variational import Trained, train
+from ml.ladder import Outcome, Rung, forget
 from ml.models import Family, build
+from ml.policy import Policy
 from ml.posterior import MeanFieldGaussian
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "MeanFieldGaussian",
     "NumericalFailure",
     "Outcome",
+    "Policy",
     "Rung",
     "Trained",
     "build",

@@ -6,7 +6,7 @@ import uuid
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from service.store.deletions import DeletionView
 from service.store.tables import DeletionStatus, Model, Version
@@ -63,8 +63,31 @@ class GaussianMixtureConfig(Strict):
     prior_std: float = Field(gt=0, le=1e6)
 
 
+Rung = Literal["influence", "newton", "warm", "retrain"]
+RUNGS: list[Rung] = ["influence", "newton", "warm", "retrain"]
+
+
 class Policy(Strict):
+    """What a version must meet to be published. A worker climbs the rungs until it is met."""
+
     epsilon: float = Field(gt=0, le=1e3, description="The largest KL divergence a published version may have.")
+    level: Literal["estimated", "proved", "retrained"] = Field(
+        default="proved", description="How sure the bound must be. `retrained` always trains from scratch."
+    )
+    rungs: list[Rung] = Field(
+        default=RUNGS, min_length=1, description="What may be tried, from the cheapest to retraining."
+    )
+    seconds: float | None = Field(
+        default=None, gt=0, le=30 * 86_400, description="No further rung is begun after so many seconds."
+    )
+
+    @model_validator(mode="after")
+    def _can_be_met(self) -> Policy:
+        if self.rungs != [rung for rung in RUNGS if rung in self.rungs]:
+            raise ValueError(f"rungs must be some of {', '.join(RUNGS)}, each once and in this order")
+        if self.level == "retrained" and "retrain" not in self.rungs:
+            raise ValueError("level 'retrained' needs the rung 'retrain'")
+        return self
 
 
 class Manifest(Strict):
@@ -83,6 +106,10 @@ class ModelOut(BaseModel):
     version: int
     record_count: int
     posterior_sha256: str
+    readiness: dict[str, Any] | None = Field(
+        description="How converged the posterior is, which certificate levels it can reach and what would help. "
+        "Null until a worker has looked, which takes seconds after registration."
+    )
     created_at: datetime
 
 
@@ -128,9 +155,10 @@ def model_out(model: Model, version: Version) -> ModelOut:
         name=model.name,
         family=model.family,
         config=model.config,
-        policy=Policy(epsilon=model.policy_epsilon),
+        policy=Policy.model_validate(model.policy),
         version=version.number,
         record_count=version.record_count,
         posterior_sha256=version.posterior_digest,
+        readiness=version.readiness,
         created_at=model.created_at,
     )

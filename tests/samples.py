@@ -18,6 +18,7 @@ from service.store.models import Registration, register
 
 CONFIG = {"components": 1, "dimensions": 2, "prior_std": 1.0}
 PEOPLE, ROWS_EACH = 10, 4
+RUNGS = ["influence", "newton", "warm", "retrain"]
 
 
 def person(number: int) -> dict[str, str]:
@@ -57,13 +58,13 @@ def lookup(settings: Settings, number: int) -> bytes:
     return hasher(settings).lookup(Identity("email", f"person-{number}@example.org"))
 
 
-def register_sample(settings: Settings, database: Database, epsilon: float = 1e-6) -> uuid.UUID:
+def register_sample(settings: Settings, database: Database, epsilon: float = 1e-6, **policy: Any) -> uuid.UUID:
     data = points()
     registration = Registration(
         name="sample",
         family="gaussian-mixture",
         config=dict(CONFIG),
-        policy_epsilon=epsilon,
+        policy={"epsilon": epsilon, "level": "proved", "rungs": RUNGS, "seconds": None, **policy},
         posterior=posterior(data),
         records=save({"x": data}),
         lookups=[lookup(settings, row // ROWS_EACH) for row in range(len(data))],

@@ -53,7 +53,7 @@ def warm_up() -> None:
     points, _ = ml.synthetic_mixture(2000)
     family = ml.build("gaussian-mixture", {"components": 4, "dimensions": 2, "prior_std": 1.0})
     trained = ml.train(family, points, family.initial(points, seed=0))
-    ml.forget(family, trained.posterior, points, torch.arange(1), epsilon=1.0)
+    ml.forget(family, trained.posterior, points, torch.arange(1), ml.Policy(1.0))
 
 
 def _process(workshop: Workshop, claim: Claim, lease: Lease) -> Processed:
@@ -80,7 +80,7 @@ def _forget(claim: Claim, dataset: Dataset, posterior: bytes, lease: Lease) -> m
         ml.MeanFieldGaussian.from_bytes(posterior).to(device),
         torch.from_numpy(dataset.arrays["x"]).to(device),
         torch.from_numpy(dataset.positions(claim.forgotten)),
-        epsilon=claim.policy_epsilon,
+        ml.Policy(**{**claim.policy, "rungs": tuple(claim.policy["rungs"])}),
         on_progress=lease.report,
     )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
-Level = Literal["proved", "none"]
+Level = Literal["proved", "estimated", "retrained", "none"]
 
 
 @dataclass(frozen=True)
@@ -21,22 +21,13 @@ class Assumption:
 
 
 @dataclass(frozen=True)
-class Constants:
-    """The numbers the bound was computed from; NaN where an earlier condition failed."""
-
-    gradient_norm: float
-    newton_decrement: float
-    newton_step_norm: float
-    lambda_min: float
-    lipschitz: float
-    kantorovich: float
-    radius: float
-    rounding: float
-
-
-@dataclass(frozen=True)
 class Certificate:
-    """A bound in nats on the KL divergence between the processed posterior and the reference, or why there is none."""
+    """A bound in nats on the KL divergence between the processed posterior and the reference, or why there is none.
+
+    `epsilon` is what a policy is compared with: a bound, or the upper end of the `interval` that holds an estimate with
+    95 % confidence. `epsilon_reverse` is the other direction, NaN where it is not computed. `constants` are the numbers
+    it was computed from: a frozen dataclass, one for each way to compute a bound.
+    """
 
     epsilon: float
     epsilon_reverse: float
@@ -45,8 +36,9 @@ class Certificate:
     direction: str
     n_retained: int
     assumptions: tuple[Assumption, ...]
-    constants: Constants
+    constants: Any
     not_proved: tuple[str, ...]
+    interval: tuple[float, float] | None = None
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -23,13 +23,14 @@ from ml.curvature import Potential
 from ml.data import synthetic_mixture
 from ml.errors import InvalidInput
 from ml.experiments.timing import T, timed
-from ml.forgetting import forget
 from ml.groups import retained_rows
 from ml.inference.chains import SAFE_SGHMC, SAFE_SGLD, Chains, Sampled, sample
 from ml.inference.laplace import fit_laplace
 from ml.inference.variational import train
+from ml.ladder import forget
 from ml.models.gmm import GaussianMixture
 from ml.paper_forgetting import PAPER, forget_samples, forget_variational
+from ml.policy import Policy
 from ml.posterior import MeanFieldGaussian
 from ml.sample_forgetting import affine_map
 from ml.sample_set import SampleSet
@@ -41,7 +42,7 @@ SAMPLERS = {"gmm-sgld": SAFE_SGLD, "gmm-sghmc": SAFE_SGHMC}
 CASES = ("gmm-vi", *SAMPLERS)
 LARGEST_SHARE = 0.9
 """Of a class: without most of its rows a component has no basin of its own left."""
-POLICY = 1e-9
+POLICY = Policy(1e-9)
 """What ours has to certify, in nats."""
 RETRAINING_TOLERANCE = 1e-6
 """Of a Newton step: with posterior widths from 0.04 on, so short a step is a divergence within POLICY."""

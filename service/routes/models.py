@@ -82,7 +82,7 @@ def _register(resources: Resources, parts: dict[str, bytes], actor: str) -> Mode
         name=manifest.name,
         family=manifest.family,
         config=manifest.config.model_dump(),
-        policy_epsilon=manifest.policy.epsilon,
+        policy=manifest.policy.model_dump(),
         posterior=parts["posterior"],
         records=parts["records"],
         lookups=[resources.hasher.lookup(Identity(s.identity_type, s.identity_value)) for s in subjects],

@@ -42,7 +42,7 @@ class Claim:
     model_id: uuid.UUID
     family: str
     config: dict[str, Any]
-    policy_epsilon: float
+    policy: dict[str, Any]
     posterior_digest: str
     dataset_digest: str
     forgotten: Sequence[int]
@@ -190,7 +190,7 @@ def _claim_of(session: Session, model: Model, batch: Batch) -> Claim:
         model_id=model.id,
         family=model.family,
         config=model.config,
-        policy_epsilon=model.policy_epsilon,
+        policy=model.policy,
         posterior_digest=version.posterior_digest,
         dataset_digest=version.dataset_digest,
         forgotten=session.scalars(forgotten).all(),

@@ -70,7 +70,7 @@ def issue(
             "forgotten_in_batch": before.record_count - after.record_count,
         },
         "dataset": {"before": before.dataset_digest, "after": after.dataset_digest},
-        "policy": {"epsilon": model.policy_epsilon},
+        "policy": dict(model.policy),
         "bound": dict(evidence.bound),
         "rungs": [dict(rung) for rung in evidence.rungs],
         "seconds": evidence.seconds,

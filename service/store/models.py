@@ -26,7 +26,7 @@ class Registration:
     name: str
     family: str
     config: dict[str, Any]
-    policy_epsilon: float
+    policy: dict[str, Any]
     posterior: bytes
     records: bytes
     lookups: Sequence[bytes]
@@ -74,7 +74,7 @@ def _add_model(session: Session, model_id: uuid.UUID, registration: Registration
             name=registration.name,
             family=registration.family,
             config=registration.config,
-            policy_epsilon=registration.policy_epsilon,
+            policy=registration.policy,
         )
     )
     session.flush()

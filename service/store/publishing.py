@@ -31,6 +31,9 @@ from service.store.tables import (
     now,
 )
 
+LEVELS = ("none", "estimated", "proved", "retrained")
+"""From the weakest to the strongest: a model that never saw the records needs no bound."""
+
 
 @dataclass(frozen=True)
 class Processed:
@@ -70,10 +73,14 @@ def publish(
 
 
 def _check_policy(model: Model, evidence: Evidence) -> None:
-    if not evidence.epsilon <= model.policy_epsilon:
+    """The worker has climbed until the policy was met, or could not; whatever it says, a miss is not published."""
+    epsilon, level = model.policy["epsilon"], model.policy["level"]
+    if not (evidence.epsilon <= epsilon and LEVELS.index(evidence.level) >= LEVELS.index(level)):
+        tried = ", ".join(f"{rung['name']} ({rung['seconds']:.2g} s)" for rung in evidence.rungs)
         raise PolicyMissed(
-            f"the certified bound {evidence.epsilon:.3g} (level {evidence.level}) is above the model's policy of "
-            f"{model.policy_epsilon:.3g}; nothing was published. Retrain the model without the records and register it."
+            f"the bound reached is {evidence.epsilon:.3g} at level {evidence.level}, the model's policy asks for "
+            f"{epsilon:.3g} at level {level}; nothing was published. Tried: {tried}. Allow more rungs or time in the "
+            "policy, or retrain the model without the records and register it."
         )
 
 

@@ -108,7 +108,8 @@ class Model(Base):
     name: Mapped[str] = mapped_column(String(100))
     family: Mapped[str] = mapped_column(String(50))
     config: Mapped[dict[str, Any]]
-    policy_epsilon: Mapped[float]
+    policy: Mapped[dict[str, Any]]
+    """What a version must meet to be published: epsilon, level, rungs, seconds."""
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
@@ -146,6 +147,8 @@ class Version(Base):
     posterior_digest: Mapped[str] = mapped_column(String(64))
     dataset_digest: Mapped[str] = mapped_column(String(64))
     record_count: Mapped[int]
+    readiness: Mapped[dict[str, Any] | None]
+    """What a worker found out about it: how converged it is, which levels it can reach. Null until one has looked."""
     created_at: Mapped[datetime] = mapped_column(default=now)
     superseded_at: Mapped[datetime | None]
 

@@ -31,7 +31,7 @@ def predicate() -> dict[str, Any]:
         "received_at": "2026-11-16T08:00:00.000Z",
         "issued_at": "2026-11-16T08:00:05.000Z",
         "records": {"before": 40, "after": 36, "forgotten_in_batch": 4},
-        "policy": {"epsilon": 1e-6},
+        "policy": {"epsilon": 1e-6, "level": "proved"},
         "bound": {"epsilon": 1e-9, "level": "proved", "assumptions": [{"name": "curvature", "holds": True}]},
     }
 
@@ -66,6 +66,10 @@ def test_a_receipt_is_accepted() -> None:
         (lambda p: p["bound"].update(epsilon=None), "epsilon is not a number"),
         (lambda p: p["bound"].update(level="none"), "does not support a bound"),
         (lambda p: p["bound"].update(assumptions=[]), "does not support a bound"),
+        (lambda p: p["bound"].update(level="estimated"), "weaker than 'proved'"),
+        (lambda p: p["bound"].update(level="retrained"), "not 0"),
+        (lambda p: p["policy"].update(level="some"), "does not support a bound"),
+        (lambda p: p["policy"].pop("level"), "level is missing"),
         (lambda p: p["bound"]["assumptions"][0].update(holds=False), "assumptions does not hold"),
         (lambda p: p["records"].update(after=40), "do not add up"),
         (lambda p: p["records"].update(forgotten_in_batch=3), "do not add up"),

@@ -114,15 +114,31 @@ def test_forgetting_everybody_fails_with_a_plain_reason(
 
 
 def test_a_bound_above_the_policy_is_not_published(settings: Settings, database: Database, workshop: Workshop) -> None:
-    model_id = samples.register_sample(settings, database, epsilon=1e-40)  # below what rounding allows to prove
+    # Below what rounding allows to prove, and without the rung that needs no proof.
+    model_id = samples.register_sample(settings, database, epsilon=1e-40, rungs=["influence", "newton", "warm"])
     view = samples.ask(settings, database, 1)
     forget_pending(workshop, model_id)
     with database.reading() as session:
         found = find(session, view.deletion.id, caller=None)
         assert found.deletion.status == "failed"
-        assert "above the model's policy" in (found.targets[0].failure or "")
+        failure = found.targets[0].failure or ""
+        assert "the model's policy asks for 1e-40 at level proved; nothing was published" in failure
+        assert "Tried: influence" in failure
         assert current_version(session, model_id).number == 1
         assert session.scalars(select(Certificate)).all() == []
+
+
+def test_a_policy_that_no_bound_can_meet_is_met_by_retraining(
+    settings: Settings, database: Database, workshop: Workshop
+) -> None:
+    model_id = samples.register_sample(settings, database, epsilon=1e-40)
+    samples.ask(settings, database, 1)
+    forget_pending(workshop, model_id)
+    with database.reading() as session:
+        certificate = session.scalars(select(Certificate)).one()
+        final = load(workshop.artifacts.get(model_id, current_version(session, model_id).posterior_digest))
+    assert (certificate.level, certificate.epsilon) == ("retrained", 0.0)
+    assert np.allclose(final["mean"], truth(1), atol=1e-9)
 
 
 def test_a_damaged_artifact_is_retried_not_published(

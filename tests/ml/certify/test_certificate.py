@@ -1,7 +1,8 @@
 import json
 import math
 
-from ml.certify import Assumption, Certificate, Constants
+from ml.certify import Assumption, Certificate
+from ml.certify.kantorovich import Constants
 
 ASSUMPTIONS = (
     Assumption("curvature", True, 3.0, 0.0, "it curves upwards"),
@@ -15,7 +16,7 @@ NONE = Certificate(
     direction="forwards",
     n_retained=12,
     assumptions=ASSUMPTIONS,
-    constants=Constants(1.0, 2.0, 3.0, 4.0, math.inf, math.nan, math.nan, 1e-13),
+    constants=Constants(1.0, 2.0, 3.0, 4.0, math.inf, math.nan, math.nan, 1e-13, math.inf, math.inf),
     not_proved=("nothing more",),
 )
 

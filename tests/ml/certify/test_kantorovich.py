@@ -56,6 +56,7 @@ def test_the_bound_holds_in_hundreds_of_deletions_and_is_tight(scene: Scene, clu
             assert certificate.epsilon >= true
             assert certificate.epsilon_reverse >= reverse
             assert certificate.constants.radius >= float((posterior.flat() - truth.flat()).norm())
+            assert certificate.constants.paper_epsilon >= true
             if true > 1e-16:  # below it the slack against rounding is what the bound is made of
                 ratios.append(certificate.epsilon / true)
     assert issued >= 180
@@ -71,6 +72,31 @@ def test_one_component_has_a_closed_form_truth() -> None:
     assert certificate.level == "proved"
     assert near.kl(truth) <= certificate.epsilon <= 1.05 * near.kl(truth)
     assert truth.kl(near) <= certificate.epsilon_reverse <= 1.05 * truth.kl(near)
+
+
+def test_the_excess_bounds_the_energy_above_the_minimum(scene: Scene) -> None:
+    ratios = []
+    for forgotten in groups(scene, 20, clustered=False):
+        retained = scene.retained(forgotten)
+        processed = influence_step(scene.family, scene.posterior, scene.data, forgotten)
+        truth = train(scene.family, retained, processed, tolerance=0.0).posterior
+        above, below = (scene.family.expand(posterior, retained).energy for posterior in (processed, truth))
+        ratios.append(certify(scene.family, processed, retained).constants.excess / (above - below))
+    # Two energies of some thousand nats, of which the difference is seen to 1e-12.
+    assert 0.999 < min(ratios) <= statistics.median(ratios) < 1.2
+
+
+def test_the_paper_s_bound_is_of_first_order(scene: Scene) -> None:
+    """Ten times nearer, its formula falls by ten where the divergence falls by a hundred."""
+    constants = []
+    for gap in (1e-4, 1e-5):
+        near = MeanFieldGaussian(scene.posterior.mean + gap, scene.posterior.std)
+        certificate = certify(scene.family, near, scene.data)
+        assert certificate.constants.paper_epsilon > 10 * certificate.epsilon
+        constants.append((certificate.constants.paper_epsilon, certificate.epsilon))
+    (paper, ours), (paper_nearer, ours_nearer) = constants
+    assert paper / paper_nearer == pytest.approx(10, rel=0.05)
+    assert ours / ours_nearer == pytest.approx(100, rel=0.1)
 
 
 def test_at_the_optimum_only_rounding_is_left(scene: Scene) -> None:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
-from ml.forgetting import forget
 from ml.inference.variational import train
+from ml.ladder import forget
 from ml.models.family import Expansion, Family
 from ml.models.likelihood import Likelihood
 from ml.models.regression import WeightPrior

@@ -12,10 +12,11 @@ from torch.distributions import MultivariateNormal
 from torch.func import grad, jacrev
 
 from ml.errors import InvalidInput
-from ml.forgetting import forget
 from ml.inference.variational import train
+from ml.ladder import forget
 from ml.models import build
 from ml.models.linear import LinearRegression
+from ml.policy import Policy
 from ml.posterior import MeanFieldGaussian
 from tests.ml.models.attacks import (
     certified_ratios,
@@ -57,7 +58,7 @@ def test_forgetting_any_subset_equals_closed_form_retraining(
     family, data = LinearRegression(dimensions, noise_std, prior_std), drawn(rows, dimensions, seed)
     forgotten = subset.draw(st.sets(st.integers(0, rows - 1), min_size=1, max_size=rows - 1))
     retained = data[[row for row in range(rows) if row not in forgotten]]
-    outcome = forget(family, family.optimum(data), data, torch.tensor(sorted(forgotten)), epsilon=1e-20)
+    outcome = forget(family, family.optimum(data), data, torch.tensor(sorted(forgotten)), Policy(1e-20))
     truth = family.optimum(retained)
     assert outcome.certificate.level == "proved"
     assert float((outcome.posterior.flat() - truth.flat()).abs().max()) <= 1e-10
@@ -77,7 +78,7 @@ def test_the_optimum_is_stationary_and_training_finds_it() -> None:
 def test_newton_alone_finds_the_optimum_from_the_prior() -> None:
     """The sweeps are the closed form, so training by them proves little of the derivatives."""
     family, data = LinearRegression(3, 0.5, 1.3), drawn(60, 3)
-    outcome = forget(family, family.initial(data, 0), data, torch.tensor([0]), epsilon=1e-18)
+    outcome = forget(family, family.initial(data, 0), data, torch.tensor([0]), Policy(1e-18))
     assert torch.allclose(outcome.posterior.flat(), family.optimum(data[1:]).flat(), rtol=0, atol=1e-11)
 
 

@@ -11,11 +11,12 @@ from torch import Tensor
 from torch.func import grad, jacrev, vmap
 
 from ml.errors import InvalidInput
-from ml.forgetting import forget
 from ml.inference.variational import train
+from ml.ladder import forget
 from ml.models import build, logistic
 from ml.models.frozen_noise import frozen_noise
 from ml.models.logistic import LogisticRegression
+from ml.policy import Policy
 from ml.posterior import MeanFieldGaussian
 from tests.ml.models.attacks import (
     Energy,
@@ -245,7 +246,7 @@ def test_a_third_of_the_rows_are_forgotten_as_if_never_seen() -> None:
     start = family.initial(data, 0)
     posterior = train(family, data, start, tolerance=0.0).posterior
     retrained = train(family, data[100:], start, tolerance=0.0).posterior
-    outcome = forget(family, posterior, data, torch.arange(100), epsilon=1e-14)
+    outcome = forget(family, posterior, data, torch.arange(100), Policy(1e-14))
     assert outcome.certificate.level == "proved"
     assert posterior.kl(retrained) > 0.1
     assert outcome.posterior.kl(retrained) <= outcome.certificate.epsilon <= 1e-14

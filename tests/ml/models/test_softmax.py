@@ -10,11 +10,12 @@ from torch.distributions import Categorical
 from torch.func import grad, jacrev, vmap
 
 from ml.errors import InvalidInput
-from ml.forgetting import forget
 from ml.inference.variational import train
+from ml.ladder import forget
 from ml.models import build, softmax
 from ml.models.frozen_noise import frozen_noise
 from ml.models.softmax import SoftmaxRegression
+from ml.policy import Policy
 from ml.posterior import MeanFieldGaussian
 from tests.ml.models.attacks import (
     Energy,
@@ -240,7 +241,7 @@ def test_a_whole_class_is_forgotten_as_if_never_seen() -> None:
     start, gone = family.initial(data, 0), data[:, -1] == 2
     posterior = train(family, data, start, tolerance=0.0).posterior
     retrained = train(family, data[~gone], start, tolerance=0.0).posterior
-    outcome = forget(family, posterior, data, gone.nonzero().flatten(), epsilon=1e-13)
+    outcome = forget(family, posterior, data, gone.nonzero().flatten(), Policy(1e-13))
     assert outcome.certificate.level == "proved"
     assert posterior.kl(retrained) > 1
     assert outcome.posterior.kl(retrained) <= outcome.certificate.epsilon <= 1e-13

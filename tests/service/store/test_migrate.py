@@ -3,10 +3,14 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from sqlalchemy import inspect
+from alembic import command
+from sqlalchemy import inspect, text
 
+from service.settings import Settings
 from service.store import migrate
 from service.store.database import Database
+from service.store.models import current_version, find_model
+from tests.samples import register_sample
 
 
 def test_up_down_and_up_again(database: Database) -> None:
@@ -17,6 +21,20 @@ def test_up_down_and_up_again(database: Database) -> None:
     assert set(inspect(database.engine).get_table_names()) <= {"alembic_version"}
     migrate.upgrade(database)
     migrate.check(database)
+
+
+def test_a_model_keeps_its_policy(settings: Settings, database: Database) -> None:
+    """Down to the first tables and up again, with a model that versions and records refer to."""
+    model_id = register_sample(settings, database, epsilon=1e-5)
+    migrate._run(database, lambda config: command.downgrade(config, "0001"))
+    with database.engine.connect() as connection:
+        assert connection.execute(text("SELECT policy_epsilon FROM models")).scalar_one() == 1e-5
+    migrate.upgrade(database)
+    migrate.check(database)
+    with database.reading() as session:
+        policy = find_model(session, model_id).policy
+        assert current_version(session, model_id).record_count == 40
+    assert policy == {"epsilon": 1e-5, "level": "proved", "rungs": ["influence", "newton"], "seconds": None}
 
 
 def test_an_up_to_date_database_is_left_alone(database: Database) -> None:

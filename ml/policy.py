@@ -1,0 +1,46 @@
+"""What a model's owner demands of forgetting: how small a bound, how sure, by which means and in what time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from ml.certify.certificate import Certificate, Level
+from ml.errors import InvalidInput
+
+RungName = Literal["influence", "newton", "warm", "retrain"]
+RUNGS: tuple[RungName, ...] = ("influence", "newton", "warm", "retrain")
+"""From the cheapest to the one that cannot fail."""
+LEVELS: tuple[Level, ...] = ("none", "estimated", "proved", "retrained")
+"""From the weakest to the strongest: a model that never saw the rows needs no bound."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """`seconds` is the budget: no rung, and no Newton step, is begun after it."""
+
+    epsilon: float
+    level: Level = "proved"
+    rungs: tuple[RungName, ...] = RUNGS
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < math.inf:
+            raise InvalidInput(f"epsilon is {self.epsilon}: pass a positive finite number of nats")
+        if self.level not in LEVELS[1:]:
+            raise InvalidInput(f"level is {self.level!r}: require one of {', '.join(LEVELS[1:])}")
+        if not self.rungs or list(self.rungs) != [name for name in RUNGS if name in self.rungs]:
+            raise InvalidInput(f"rungs are {self.rungs!r}: allow some of {', '.join(RUNGS)}, in this order")
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise InvalidInput(f"seconds are {self.seconds}: pass a positive finite budget, or none")
+        if self.level == "retrained" and "retrain" not in self.rungs:
+            raise InvalidInput("the level 'retrained' is required but the rung 'retrain' not allowed: allow it")
+
+    def met_by(self, certificate: Certificate) -> bool:
+        return certificate.epsilon <= self.epsilon and LEVELS.index(certificate.level) >= LEVELS.index(self.level)
+
+    @property
+    def climbed(self) -> tuple[RungName, ...]:
+        """The rungs worth a try: where only retraining will do, nothing else is."""
+        return ("retrain",) if self.level == "retrained" else self.rungs
