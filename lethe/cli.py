@@ -43,7 +43,9 @@ app = typer.Typer(
 token = typer.Typer(help="Issue, list and revoke API tokens.", no_args_is_help=True)
 paper = typer.Typer(help="The paper's experiments, with ours beside them.", no_args_is_help=True)
 bench = typer.Typer(help="Measure, against a named baseline in the same run.", no_args_is_help=True)
+model = typer.Typer(help="Look at a model's files before it is registered.", no_args_is_help=True)
 app.add_typer(token, name="token", rich_help_panel=ADMINISTER)
+app.add_typer(model, name="model", rich_help_panel=CHECK)
 app.add_typer(bench, name="bench", rich_help_panel=TRY)
 app.add_typer(paper, name="paper", rich_help_panel=TRY)
 
@@ -66,6 +68,13 @@ FashionFolder = Annotated[
     ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Train LeNet-5 for a minute only.")]
+ManifestFile = Annotated[
+    Path, typer.Argument(exists=True, dir_okay=False, help="JSON with family and config, as for registration.")
+]
+PosteriorFile = Annotated[
+    Path, typer.Argument(exists=True, dir_okay=False, help="safetensors: mean and std, or samples and chain.")
+]
+RecordsFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="safetensors: the training rows as x.")]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")]
 
@@ -208,6 +217,54 @@ def secrets() -> None:
     """Print fresh secrets, as lines for an environment file."""
     for variable in ("LETHE_IDENTITY_KEY", "LETHE_SIGNING_KEY"):
         out.print(f"{variable}={new_key()}", highlight=False)
+
+
+@model.command("check")
+def model_check(
+    manifest: ManifestFile,
+    posterior: PosteriorFile,
+    records: RecordsFile,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """How converged a posterior is, which certificate levels it can reach, and what to do to reach a better one.
+
+    Exits with 0 if it is ready, 1 if something would help, 2 if a file does not fit.
+    """
+    from lethe.model_files import ModelFiles
+    from ml.errors import ForgettingError
+
+    try:
+        found = ModelFiles.read(manifest, posterior, records).check()
+    except ForgettingError as error:
+        raise typer.BadParameter(str(error)) from None
+    reached = ", ".join(found.levels) or "none but by retraining"
+    lines = [*found.findings, f"certificate levels: [bold]{reached}[/bold]"]
+    lines += [f"[yellow]to do[/yellow]: {advice}" for advice in found.advice]
+    _tell(found.to_dict(), lines, as_json)
+    raise typer.Exit(0 if found.ready else 1)
+
+
+@model.command("polish")
+def model_polish(
+    manifest: ManifestFile,
+    posterior: PosteriorFile,
+    records: RecordsFile,
+    polished: Annotated[Path, typer.Option("--out", help="Where to write the converged posterior.")] = Path(
+        "polished.safetensors"
+    ),
+) -> None:
+    """Bring a posterior to the optimum of its basin, so that every certificate level is in reach."""
+    from lethe.model_files import ModelFiles
+    from ml.errors import ForgettingError
+
+    try:
+        files = ModelFiles.read(manifest, posterior, records)
+        with Console(stderr=True).status("polishing") as status:
+            found = files.polish(lambda step, length: status.update(f"polishing: step {step}, moved {length:.1e}"))
+    except ForgettingError as error:
+        raise typer.BadParameter(str(error)) from None
+    polished.write_bytes(found.to_bytes())
+    out.print(f"Written to {polished}. Check it with `lethe model check`, then register it.", highlight=False)
 
 
 @token.command("issue")

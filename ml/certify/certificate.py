@@ -46,16 +46,17 @@ class Certificate:
         return tuple(f"not shown: {a.meaning}" for a in self.assumptions if not a.holds)
 
     def to_dict(self) -> dict[str, object]:
-        """Plain JSON values; infinity and NaN, which JSON lacks, become None."""
+        """Plain JSON values."""
         fields = {**asdict(self), "reasons": self.reasons}
-        return {name: _plain(value) for name, value in fields.items()}
+        return {name: plain(value) for name, value in fields.items()}
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """As JSON can hold it; infinity and NaN, which it lacks, become None."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
+from ml.certify.certificate import plain
 from ml.errors import InvalidInput, NumericalFailure
 from ml.models.likelihood import Likelihood
 
@@ -78,7 +79,7 @@ class MembershipReport:
 
     def to_dict(self) -> dict[str, object]:
         """Plain JSON values; infinity and NaN, which JSON lacks, become None."""
-        return asdict(self, dict_factory=_plain)
+        return {name: plain(value) for name, value in asdict(self).items()}
 
 
 def audit_membership(
@@ -186,13 +187,3 @@ def _quantiles(of: Tensor) -> tuple[float, ...]:
     if len(of) < _QUANTILES:
         return ()
     return tuple(of.quantile(torch.linspace(0, 1, _QUANTILES, dtype=of.dtype, device=of.device)).tolist())
-
-
-def _plain(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    return {name: _plain_value(value) for name, value in pairs}
-
-
-def _plain_value(value: object) -> object:
-    if isinstance(value, tuple):
-        return [_plain_value(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

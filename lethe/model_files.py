@@ -1,0 +1,76 @@
+"""`lethe model`: look at a model's files before it is registered, and bring it to convergence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor
+
+from ml.certify.readiness import Readiness, check_samples, check_variational
+from ml.errors import InvalidInput
+from ml.inference.variational import train
+from ml.models import build
+from ml.posterior import MeanFieldGaussian
+from ml.sample_set import SampleSet
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFiles:
+    """The parts of a registration: the manifest's family and configuration, the posterior, the training rows."""
+
+    family: Any
+    posterior: MeanFieldGaussian | SampleSet
+    data: Tensor
+
+    @classmethod
+    def read(cls, manifest: Path, posterior: Path, records: Path) -> ModelFiles:
+        family, config = _manifest(manifest)
+        return cls(build(family, config), _posterior(posterior), _rows(records))
+
+    def check(self) -> Readiness:
+        if isinstance(self.posterior, SampleSet):
+            return check_samples(self.family, self.posterior, self.data)
+        return check_variational(self.family, self.posterior, self.data)
+
+    def polish(self, on_step: Callable[[int, float], None]) -> MeanFieldGaussian:
+        """The posterior at the optimum of its basin."""
+        if isinstance(self.posterior, SampleSet):
+            raise InvalidInput(
+                "samples cannot be polished: run the chains longer, as `lethe model check` advises, and register those"
+            )
+        return train(self.family, self.data, self.posterior, on_step=on_step).posterior
+
+
+def _manifest(path: Path) -> tuple[str, dict[str, Any]]:
+    try:
+        manifest = json.loads(path.read_text())
+        return str(manifest["family"]), dict(manifest["config"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(
+            f"{path} is not a manifest ({error!r}): write JSON with family and config, as for registration"
+        ) from None
+
+
+def _posterior(path: Path) -> MeanFieldGaussian | SampleSet:
+    content = path.read_bytes()
+    return SampleSet.from_bytes(content) if "samples" in _tensors(path) else MeanFieldGaussian.from_bytes(content)
+
+
+def _rows(path: Path) -> Tensor:
+    tensors = _tensors(path)
+    if "x" not in tensors:
+        raise InvalidInput(f"{path} holds the tensors {sorted(tensors)}: save the training rows as 'x'")
+    return tensors["x"]
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load(path.read_bytes())
+    except SafetensorError as error:
+        raise InvalidInput(f"{path} is not a readable safetensors file ({error})") from None

@@ -1,0 +1,130 @@
+"""What can be certified of a posterior as it stands, before anybody asks to be forgotten, and what would help.
+
+Every certificate speaks of an optimum, and training may have stopped short of it. In the natural metric of a mean-field
+Gaussian, where a step of length r is a divergence of about ½r²,
+
+    residual     ‖D^(-½)∇F‖              D = diag(1/σ², 2/σ²) over (μ, σ)
+    lambda_min   of D^(-½)∇²F D^(-½)     so that residual/lambda_min is about the distance to the optimum
+
+Of a sample set the question is whether it was drawn from its posterior: R̂, effective sample size, width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from ml.certify.certificate import Level, plain
+from ml.certify.kantorovich import certify_expansion
+from ml.curvature import Potential
+from ml.inference.diagnostics import at_even_steps, diagnose
+from ml.models.family import Expansion, Family
+from ml.models.likelihood import Likelihood
+from ml.posterior import MeanFieldGaussian
+from ml.sample_set import SampleSet
+
+CONVERGED = 1e-6
+"""Nats from the optimum below which training leaves nothing that a policy would notice."""
+_WIDTH_DRAWS = 200
+
+POLISH = "`lethe model polish` brings it there"
+RESTART = (
+    "the first deletion has to train it again (rungs warm, retrain); train it from another start, or with fewer "
+    "components, and register that instead"
+)
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """`levels` are those that a certificate can reach without retraining; retraining always reaches "retrained".
+
+    `distance` bounds, or estimates, the KL divergence in nats to what full convergence would give.
+    """
+
+    levels: tuple[Level, ...]
+    distance: float
+    numbers: dict[str, float]
+    findings: tuple[str, ...]
+    advice: tuple[str, ...]
+
+    @property
+    def ready(self) -> bool:
+        return not self.advice
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain JSON values; infinity and NaN, which JSON lacks, become None."""
+        fields = {**asdict(self), "ready": self.ready}
+        return {name: plain(value) for name, value in fields.items()}
+
+
+def check_variational(family: Family, posterior: MeanFieldGaussian, data: Tensor) -> Readiness:
+    """Of a mean-field posterior and the rows it was trained on."""
+    family.check_data(data)
+    family.check_posterior(posterior)
+    at = family.expand(posterior, data)
+    certificate = certify_expansion(family, at, data)
+    residual, lambda_min = _natural(at)
+    numbers = {"residual": residual, "lambda_min": lambda_min, "kantorovich": certificate.constants.kantorovich}
+    findings = [
+        f"the gradient left by training is {residual:.2g} in the natural metric, the least curvature {lambda_min:.2g}"
+    ]
+    if not lambda_min > 0:
+        findings.append("the posterior is not in a basin: in some direction the energy curves downwards")
+        return Readiness((), math.inf, numbers, tuple(findings), (RESTART,))
+    if certificate.level != "proved":
+        findings += certificate.reasons
+        return Readiness((), math.inf, numbers, tuple(findings), (f"training is not near its optimum: {POLISH}",))
+    distance = certificate.epsilon
+    findings.append(f"the optimum is proved to be within {distance:.2g} nats")
+    if distance > CONVERGED:
+        return Readiness(
+            ("proved",),
+            distance,
+            numbers,
+            tuple(findings),
+            (f"every deletion pays for what training left over, by Newton steps: {POLISH}",),
+        )
+    return Readiness(("proved",), distance, numbers, tuple(findings), ())
+
+
+def check_samples(likelihood: Likelihood, sample_set: SampleSet, data: Tensor) -> Readiness:
+    """Of stored samples and the rows they were drawn for. Chains of unequal length are cut to the shortest."""
+    likelihood.check_data(data)
+    draws = _by_chain(sample_set)
+    chains, kept, _ = draws.shape
+    looked_at = at_even_steps(draws, min(kept, _WIDTH_DRAWS))
+    potential = Potential(likelihood, data)
+    gradients = torch.stack([torch.stack([potential.gradient(theta) for theta in chain]) for chain in looked_at])
+    found = diagnose(draws, gradients)
+    numbers = {
+        "r_hat": found.r_hat,
+        "ess": found.ess,
+        "width": found.width,
+        "chains": float(chains),
+        "draws": float(len(sample_set.samples)),
+        "largest_divergence": math.log(len(sample_set.samples)),
+    }
+    findings = (
+        f"R-hat {found.r_hat:.3f}, {found.ess:.0f} effective draws, {found.width:.2f} times as wide as the posterior",
+        f"{len(sample_set.samples)} draws can show a divergence of at most {numbers['largest_divergence']:.1f} nats",
+    )
+    if found.warning is not None:
+        return Readiness((), math.nan, numbers, findings, (found.warning,))
+    return Readiness(("estimated",), math.nan, numbers, findings, ())
+
+
+def _natural(at: Expansion) -> tuple[float, float]:
+    std = at.posterior.std.flatten()
+    scale = torch.cat([std, std / math.sqrt(2)])
+    bent = at.hessian * scale * scale.unsqueeze(1)
+    return float((scale * at.gradient).norm()), float(torch.linalg.eigvalsh(bent)[0])
+
+
+def _by_chain(sample_set: SampleSet) -> Tensor:
+    """(chains, kept, p)."""
+    numbers = sorted(set(sample_set.chain.tolist()))
+    kept = min(int((sample_set.chain == number).sum()) for number in numbers)
+    return torch.stack([sample_set.samples[sample_set.chain == number][:kept] for number in numbers])
