@@ -58,7 +58,9 @@ def lookup(settings: Settings, number: int) -> bytes:
     return hasher(settings).lookup(Identity("email", f"person-{number}@example.org"))
 
 
-def register_sample(settings: Settings, database: Database, epsilon: float = 1e-6, **policy: Any) -> uuid.UUID:
+def register_sample(
+    settings: Settings, database: Database, epsilon: float = 1e-6, never_seen: bytes | None = None, **policy: Any
+) -> uuid.UUID:
     data = points()
     registration = Registration(
         name="sample",
@@ -67,6 +69,7 @@ def register_sample(settings: Settings, database: Database, epsilon: float = 1e-
         policy={"epsilon": epsilon, "level": "proved", "rungs": RUNGS, "seconds": None, **policy},
         posterior=posterior(data),
         records=save({"x": data}),
+        never_seen=never_seen,
         lookups=[lookup(settings, row // ROWS_EACH) for row in range(len(data))],
     )
     return register(database, ArtifactStore(settings.artifact_dir), registration, actor="test")

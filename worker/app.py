@@ -1,4 +1,4 @@
-"""The Celery worker: one task, which answers a doorbell."""
+"""The Celery worker: two tasks, each of which answers a doorbell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from celery import Celery, signals
 
 from service.logs import configure_logging
 from service.settings import Settings
-from service.store.doorbell import FORGET_TASK, celery_app
+from service.store.doorbell import CHECK_TASK, FORGET_TASK, celery_app
+from worker.check import check_current
 from worker.forget import forget_pending, warm_up
 from worker.workshop import Workshop
 
@@ -33,6 +34,10 @@ def create_worker(settings: Settings) -> Celery:
     @app.task(name=FORGET_TASK)
     def forget(model_id: str) -> None:
         forget_pending(open_workshop(), uuid.UUID(model_id))
+
+    @app.task(name=CHECK_TASK)
+    def check(model_id: str) -> None:
+        check_current(open_workshop(), uuid.UUID(model_id))
 
     return app
 

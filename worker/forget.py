@@ -1,29 +1,27 @@
-"""The straight line of a batch: claim -> load -> forget -> save -> publish."""
+"""The straight line of a batch: claim -> load -> forget -> audit -> save -> publish."""
 
 from __future__ import annotations
 
-import os
 import uuid
+from typing import Any
 
 import structlog
 import torch
+from torch import Tensor
 
 import ml
+from ml.certify.effects import effects_of
 from service.store import batches
 from service.store.artifacts import destroy_due, write_ahead
 from service.store.batches import Claim
 from service.store.certificates import Evidence
-from service.store.datasets import Dataset, stored_dataset
 from service.store.errors import LeaseLost, PolicyMissed
 from service.store.publishing import Processed, publish
 from worker.lease import Lease
+from worker.loading import LoadedModel, load_model
 from worker.workshop import Workshop
 
 log = structlog.get_logger("worker")
-
-SMALL_DATASET = 1_000_000
-"""Numbers in a data set below which a second thread costs more than it saves, and on a busy machine fifty times more:
-each operation then waits until the other thread is let onto a core."""
 
 
 def forget_pending(workshop: Workshop, model_id: uuid.UUID) -> bool:
@@ -58,41 +56,40 @@ def warm_up() -> None:
 
 def _process(workshop: Workshop, claim: Claim, lease: Lease) -> Processed:
     lease.report("loading", 0.0)
-    dataset = stored_dataset(workshop.artifacts.get(claim.model_id, claim.dataset_digest))
-    posterior = workshop.artifacts.get(claim.model_id, claim.posterior_digest)
-    outcome = _forget(claim, dataset, posterior, lease)
-    lease.report("saving", 1.0)
-    retained = dataset.without(claim.forgotten)
-    return Processed(
-        posterior_digest=_save(workshop, claim, "posterior", outcome.posterior.to_bytes()),
-        dataset_digest=_save(workshop, claim, "dataset", retained.to_bytes()),
-        record_count=len(retained.records),
-        evidence=_evidence(outcome),
-    )
-
-
-def _forget(claim: Claim, dataset: Dataset, posterior: bytes, lease: Lease) -> ml.Outcome:
-    device = ml.pick_device()
-    numbers = sum(array.size for array in dataset.arrays.values())
-    torch.set_num_threads(1 if numbers < SMALL_DATASET else os.cpu_count() or 1)
-    return ml.forget(
-        ml.build(claim.family, claim.config),
-        ml.MeanFieldGaussian.from_bytes(posterior).to(device),
-        torch.from_numpy(dataset.arrays["x"]).to(device),
-        torch.from_numpy(dataset.positions(claim.forgotten)),
-        ml.Policy(**{**claim.policy, "rungs": tuple(claim.policy["rungs"])}),
-        on_progress=lease.report,
-    )
-
-
-def _evidence(outcome: ml.Outcome) -> Evidence:
-    return Evidence(
+    digests = claim.posterior_digest, claim.dataset_digest, claim.never_seen_digest
+    model = load_model(workshop.artifacts, claim.model_id, claim.family, claim.config, *digests)
+    policy = ml.Policy(**{**claim.policy, "rungs": tuple(claim.policy["rungs"])})
+    forgotten = torch.from_numpy(model.dataset.positions(claim.forgotten))
+    outcome = ml.forget(model.family, model.posterior, model.rows, forgotten, policy, on_progress=lease.report)
+    lease.report("effects", 1.0)
+    evidence = Evidence(
         epsilon=outcome.certificate.epsilon,
         level=outcome.certificate.level,
         bound=outcome.certificate.to_dict(),
         rungs=[rung.to_dict() for rung in outcome.rungs],
+        effects=_effects(model, forgotten, outcome),
         seconds=outcome.seconds,
     )
+    lease.report("saving", 1.0)
+    retained = model.dataset.without(claim.forgotten)
+    return Processed(
+        posterior_digest=_save(workshop, claim, "posterior", outcome.posterior.to_bytes()),
+        dataset_digest=_save(workshop, claim, "dataset", retained.to_bytes()),
+        record_count=len(retained.records),
+        evidence=evidence,
+    )
+
+
+def _effects(model: LoadedModel, forgotten: Tensor, outcome: ml.Outcome) -> dict[str, Any]:
+    """The worst example is named by its record number: its place among the forgotten rows tells the store nothing."""
+    if not outcome.policy_met:
+        return {}  # it will not be published
+    epsilon, after = outcome.certificate.epsilon, outcome.posterior
+    found = effects_of(model.family, model.posterior, after, model.rows, forgotten, epsilon, model.never_seen).to_dict()
+    worst = found["membership"]["worst"]
+    if worst is not None:
+        worst["record"] = int(model.dataset.records[int(forgotten[worst.pop("position")])])
+    return found
 
 
 def _save(workshop: Workshop, claim: Claim, kind: str, content: bytes) -> str:

@@ -11,7 +11,8 @@ from service.settings import Settings
 from service.store.artifacts import ArtifactStore, destroy_due
 from service.store.batches import models_to_ring
 from service.store.database import Database
-from service.store.doorbell import Doorbell
+from service.store.doorbell import CHECK_TASK, Doorbell
+from service.store.models import unchecked
 
 log = structlog.get_logger("sweep")
 
@@ -19,8 +20,11 @@ log = structlog.get_logger("sweep")
 def sweep_once(database: Database, artifacts: ArtifactStore, doorbell: Doorbell) -> None:
     with database.reading() as session:
         waiting = models_to_ring(session)
+        unlooked_at = [version.model_id for version in unchecked(session)]
     for model_id in waiting:
         doorbell.ring(model_id)
+    for model_id in unlooked_at:
+        doorbell.ring(model_id, task=CHECK_TASK)
     destroyed = destroy_due(database, artifacts)
     if destroyed:
         log.info("artifacts.destroyed", count=destroyed)

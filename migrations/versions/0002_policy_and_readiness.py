@@ -23,11 +23,13 @@ def upgrade() -> None:
         policy = {"epsilon": epsilon, "level": "proved", "rungs": ["influence", "newton"], "seconds": None}
         op.execute(sa.update(models).where(models.c.id == model_id).values(policy=policy))
     op.drop_column("models", "policy_epsilon")
+    op.add_column("models", sa.Column("never_seen_digest", sa.String(64), nullable=True))
     op.add_column("versions", sa.Column("readiness", sa.JSON(), nullable=True))
 
 
 def downgrade() -> None:
     op.drop_column("versions", "readiness")
+    op.drop_column("models", "never_seen_digest")
     op.add_column("models", sa.Column("policy_epsilon", sa.Float(53), nullable=False, server_default="0"))
     for model_id, policy in op.get_bind().execute(sa.select(models.c.id, models.c.policy)).all():
         op.execute(sa.update(models).where(models.c.id == model_id).values(policy_epsilon=policy["epsilon"]))

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from ml.models.likelihood import Likelihood
 from ml.posterior import MeanFieldGaussian
 
 
@@ -33,10 +34,7 @@ class Expansion:
     rounding: Rounding
 
 
-class Family(Protocol):
-    def check_data(self, data: Tensor) -> None:
-        """Raise InvalidInput unless the rows can be modelled."""
-
+class Family(Likelihood, Protocol):
     def check_posterior(self, posterior: MeanFieldGaussian) -> None:
         """Raise InvalidInput unless the posterior belongs to this family."""
 

@@ -68,9 +68,13 @@ class LogisticRegression:
     def parameter_count(self) -> int:
         return self.dimensions
 
+    @property
+    def classes(self) -> int:
+        return 2
+
     def check_data(self, data: Tensor) -> None:
         regression.check_rows(data, self.dimensions)
-        regression.check_labels(data, classes=2)
+        regression.check_labels(data, self.classes)
 
     def check_posterior(self, posterior: MeanFieldGaussian) -> None:
         regression.check_weights(posterior, (self.dimensions,))

@@ -13,6 +13,7 @@ from starlette.datastructures import FormData, UploadFile
 from service.errors import field_path
 from service.resources import Engineer, ModelReader, Resources, ResourcesDep
 from service.schemas import IdentityIn, Manifest, ModelOut, model_out
+from service.store.doorbell import CHECK_TASK
 from service.store.errors import InvalidRegistration
 from service.store.identities import Identity
 from service.store.models import Registration, current_version, find_model, register
@@ -27,6 +28,10 @@ PARTS = {
     "records": "safetensors: the training data, one row for each record (`x`).",
     "subjects": "JSON list: whose each row is, in the same order.",
 }
+OPTIONAL_PARTS = {
+    "never_seen": "safetensors: rows that the model was not trained on (`x`), with which certificates compare the "
+    "forgotten ones. Kept as long as the model: send none that somebody could ask to erase.",
+}
 MULTIPART: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -37,7 +42,7 @@ MULTIPART: dict[str, Any] = {
                     "required": list(PARTS),
                     "properties": {
                         name: {"type": "string", "format": "binary", "description": text}
-                        for name, text in PARTS.items()
+                        for name, text in {**PARTS, **OPTIONAL_PARTS}.items()
                     },
                 }
             }
@@ -49,8 +54,10 @@ MULTIPART: dict[str, Any] = {
 @router.post("", status_code=201, response_model=ModelOut, summary="Register a model", openapi_extra=MULTIPART)
 async def register_model(request: Request, caller: Engineer, resources: ResourcesDep) -> ModelOut:
     """Everything is checked before anything is stored. The body is read only once the token is known to be good."""
-    async with request.form(max_files=len(PARTS), max_fields=len(PARTS)) as form:
+    most = len(PARTS) + len(OPTIONAL_PARTS)
+    async with request.form(max_files=most, max_fields=most) as form:
         parts = {name: await _read(form, name) for name in PARTS}
+        parts |= {name: await _read(form, name) for name in OPTIONAL_PARTS if name in form}
     return await run_in_threadpool(_register, resources, parts, caller.name)
 
 
@@ -85,9 +92,12 @@ def _register(resources: Resources, parts: dict[str, bytes], actor: str) -> Mode
         policy=manifest.policy.model_dump(),
         posterior=parts["posterior"],
         records=parts["records"],
+        never_seen=parts.get("never_seen"),
         lookups=[resources.hasher.lookup(Identity(s.identity_type, s.identity_value)) for s in subjects],
     )
-    return _model(resources, register(resources.database, resources.artifacts, registration, actor))
+    model_id = register(resources.database, resources.artifacts, registration, actor)
+    resources.doorbell.ring(model_id, task=CHECK_TASK)
+    return _model(resources, model_id)
 
 
 def _parse(field: str, adapter: TypeAdapter[T], content: bytes) -> T:

@@ -45,6 +45,7 @@ class Claim:
     policy: dict[str, Any]
     posterior_digest: str
     dataset_digest: str
+    never_seen_digest: str | None
     forgotten: Sequence[int]
     requests: Sequence[tuple[uuid.UUID, str]]
     """Each deletion with the request id that brought it, for the logs."""
@@ -193,6 +194,7 @@ def _claim_of(session: Session, model: Model, batch: Batch) -> Claim:
         policy=model.policy,
         posterior_digest=version.posterior_digest,
         dataset_digest=version.dataset_digest,
+        never_seen_digest=model.never_seen_digest,
         forgotten=session.scalars(forgotten).all(),
         requests=list(requests),
     )

@@ -25,6 +25,7 @@ class Evidence:
     level: str
     bound: Mapping[str, Any]
     rungs: Sequence[Mapping[str, Any]]
+    effects: Mapping[str, Any]
     seconds: float
 
 
@@ -73,6 +74,7 @@ def issue(
         "policy": dict(model.policy),
         "bound": dict(evidence.bound),
         "rungs": [dict(rung) for rung in evidence.rungs],
+        "effects": dict(evidence.effects),
         "seconds": evidence.seconds,
         "software": {"name": "lethe", "version": version("lethe")},
     }

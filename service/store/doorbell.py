@@ -9,6 +9,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 FORGET_TASK = "worker.forget"
+CHECK_TASK = "worker.check"
 EXPIRY_SECONDS = 60
 """A doorbell nobody answered in this time is dropped: the sweep has rung again long since."""
 
@@ -30,11 +31,11 @@ class Doorbell:
     def __init__(self, broker: str) -> None:
         self._app = celery_app(broker)
 
-    def ring(self, model_id: uuid.UUID, delay_seconds: float = 0.0) -> bool:
+    def ring(self, model_id: uuid.UUID, delay_seconds: float = 0.0, task: str = FORGET_TASK) -> bool:
         """Wake a worker for a model. An unreachable broker is logged, not raised: the row is committed."""
         try:
             self._app.send_task(
-                FORGET_TASK,
+                task,
                 args=[str(model_id)],
                 countdown=delay_seconds,
                 expires=delay_seconds + EXPIRY_SECONDS,

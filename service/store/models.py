@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from numpy.typing import NDArray
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
@@ -30,6 +31,7 @@ class Registration:
     posterior: bytes
     records: bytes
     lookups: Sequence[bytes]
+    never_seen: bytes | None = None
 
 
 def register(database: Database, artifacts: ArtifactStore, registration: Registration, actor: str) -> uuid.UUID:
@@ -39,8 +41,11 @@ def register(database: Database, artifacts: ArtifactStore, registration: Registr
     model_id = uuid.uuid4()
     posterior_digest = write_ahead(database, artifacts, model_id, "posterior", registration.posterior)
     dataset_digest = write_ahead(database, artifacts, model_id, "dataset", dataset.to_bytes())
+    never_seen_digest = None
+    if registration.never_seen is not None:
+        never_seen_digest = write_ahead(database, artifacts, model_id, "never_seen", registration.never_seen)
     with database.writing() as session:
-        _add_model(session, model_id, registration)
+        _add_model(session, model_id, registration, never_seen_digest)
         session.add(
             Version(
                 model_id=model_id,
@@ -50,8 +55,9 @@ def register(database: Database, artifacts: ArtifactStore, registration: Registr
                 record_count=len(dataset.records),
             )
         )
-        for digest in (posterior_digest, dataset_digest):
-            adopt(session, model_id, digest)
+        for digest in (posterior_digest, dataset_digest, never_seen_digest):
+            if digest is not None:
+                adopt(session, model_id, digest)
         audit.record(session, actor, "model.registered", model_id, posterior=posterior_digest, dataset=dataset_digest)
     return model_id
 
@@ -67,7 +73,19 @@ def current_version(session: Session, model_id: uuid.UUID) -> Version:
     return session.scalars(select(Version).where(Version.model_id == model_id, Version.superseded_at.is_(None))).one()
 
 
-def _add_model(session: Session, model_id: uuid.UUID, registration: Registration) -> None:
+def unchecked(session: Session, model_id: uuid.UUID | None = None) -> Sequence[Version]:
+    """Current versions of which no worker has said yet what can be certified: of one model, or of all."""
+    wanted = select(Version).where(Version.superseded_at.is_(None), Version.readiness.is_(None))
+    return session.scalars(wanted if model_id is None else wanted.where(Version.model_id == model_id)).all()
+
+
+def record_readiness(session: Session, version_id: uuid.UUID, readiness: dict[str, Any]) -> None:
+    session.get_one(Version, version_id).readiness = readiness
+
+
+def _add_model(
+    session: Session, model_id: uuid.UUID, registration: Registration, never_seen_digest: str | None
+) -> None:
     session.add(
         Model(
             id=model_id,
@@ -75,6 +93,7 @@ def _add_model(session: Session, model_id: uuid.UUID, registration: Registration
             family=registration.family,
             config=registration.config,
             policy=registration.policy,
+            never_seen_digest=never_seen_digest,
         )
     )
     session.flush()
@@ -101,6 +120,12 @@ def _check_fit(registration: Registration, dataset: Dataset) -> None:
             raise InvalidRegistration("posterior", f"needs a float64 tensor {name!r} of shape {shape}")
     if not (posterior["std"] > 0).all():
         raise InvalidRegistration("posterior", "every standard deviation must be positive")
-    points = dataset.arrays.get("x")
-    if points is None or points.ndim != 2 or points.shape[1] != shape[1] or points.dtype != "float64":
-        raise InvalidRegistration("records", f"needs a float64 tensor 'x' with {shape[1]} columns")
+    _check_rows("records", dataset.arrays, shape[1])
+    if registration.never_seen is not None:
+        _check_rows("never_seen", load_arrays("never_seen", registration.never_seen), shape[1])
+
+
+def _check_rows(field: str, arrays: Mapping[str, NDArray[Any]], columns: int) -> None:
+    points = arrays.get("x")
+    if points is None or points.ndim != 2 or points.shape[1] != columns or points.dtype != "float64":
+        raise InvalidRegistration(field, f"needs a float64 tensor 'x' with {columns} columns")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from sqlalchemy import delete, select
@@ -66,7 +66,8 @@ def publish(
         level=processed.evidence.level,
     )
     targets = targets_of(session, batch.id)
-    issued = [_certify(session, target, model, before, after, processed.evidence, signer) for target in targets]
+    evidence = _name_worst(session, claim, processed.evidence)
+    issued = [_certify(session, target, model, before, after, evidence, signer) for target in targets]
     _erase(session, claim, batch.worker)
     deletions.refresh(session, [target.deletion_id for target in targets])
     return issued
@@ -82,6 +83,24 @@ def _check_policy(model: Model, evidence: Evidence) -> None:
             f"{epsilon:.3g} at level {level}; nothing was published. Tried: {tried}. Allow more rungs or time in the "
             "policy, or retrain the model without the records and register it."
         )
+
+
+def _name_worst(session: Session, claim: Claim, evidence: Evidence) -> Evidence:
+    """On a certificate a row is known by the commitment of its person only."""
+    membership = evidence.effects["membership"]
+    if membership["worst"] is None:
+        return evidence
+    worst = dict(membership["worst"])
+    commitment = session.scalars(
+        select(DeletionSubject.commitment)
+        .join(Record, Record.subject_id == DeletionSubject.subject_id)
+        .join(DeletionTarget, DeletionTarget.deletion_id == DeletionSubject.deletion_id)
+        .where(DeletionTarget.batch_id == claim.batch_id)
+        .where(Record.model_id == claim.model_id, Record.record == worst.pop("record"))
+        .order_by(DeletionSubject.commitment)
+    ).first()
+    named = {**membership, "worst": {**worst, "commitment": commitment}}
+    return replace(evidence, effects={**evidence.effects, "membership": named})
 
 
 def _add_version(session: Session, before: Version, processed: Processed, retention_seconds: float) -> Version:

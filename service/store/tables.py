@@ -110,6 +110,8 @@ class Model(Base):
     config: Mapped[dict[str, Any]]
     policy: Mapped[dict[str, Any]]
     """What a version must meet to be published: epsilon, level, rungs, seconds."""
+    never_seen_digest: Mapped[str | None] = mapped_column(String(64))
+    """Rows that the model was not trained on, to compare the forgotten ones with; nobody's records."""
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
@@ -147,7 +149,7 @@ class Version(Base):
     posterior_digest: Mapped[str] = mapped_column(String(64))
     dataset_digest: Mapped[str] = mapped_column(String(64))
     record_count: Mapped[int]
-    readiness: Mapped[dict[str, Any] | None]
+    readiness: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     """What a worker found out about it: how converged it is, which levels it can reach. Null until one has looked."""
     created_at: Mapped[datetime] = mapped_column(default=now)
     superseded_at: Mapped[datetime | None]

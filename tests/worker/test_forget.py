@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from safetensors.numpy import load
+from safetensors.numpy import load, save
 from sqlalchemy import select, update
 
 from lethe.verify import verify
@@ -141,6 +141,37 @@ def test_a_policy_that_no_bound_can_meet_is_met_by_retraining(
     assert np.allclose(final["mean"], truth(1), atol=1e-9)
 
 
+def test_a_certificate_carries_what_an_attacker_could_still_learn(
+    settings: Settings, database: Database, workshop: Workshop
+) -> None:
+    """The worst example is named by the commitment of its person, and by nothing else."""
+    never_seen = np.random.default_rng(8).normal(size=(50, 2))
+    model_id = samples.register_sample(settings, database, never_seen=save({"x": never_seen}))
+    views = [samples.ask(settings, database, number) for number in (2, 6)]
+    forget_pending(workshop, model_id)
+    with database.reading() as session:
+        bundles = session.scalars(select(Certificate.bundle)).all()
+    commitments = {commitment for view in views for commitment in view.commitments}
+    for bundle in bundles:
+        effects = verify(bundle.encode(), workshop.signer.public_pem.encode()).predicate["effects"]
+        assert [release["draws"] for release in effects["release"]] == [1, 10, 100]
+        assert effects["pac_bayes"] is None  # a mixture has no error rate
+        assert effects["membership"]["n_never_seen"] == 50
+        worst = effects["membership"]["worst"]
+        assert worst["commitment"] in commitments
+        assert set(worst) == {"commitment", "p_value", "p_value_before", "adjusted"}
+
+
+def test_without_never_seen_rows_no_attack_is_told(settings: Settings, database: Database, workshop: Workshop) -> None:
+    model_id = samples.register_sample(settings, database)
+    samples.ask(settings, database, 2)
+    forget_pending(workshop, model_id)
+    with database.reading() as session:
+        bundle = session.scalars(select(Certificate.bundle)).one()
+    membership = verify(bundle.encode(), workshop.signer.public_pem.encode()).predicate["effects"]["membership"]
+    assert (membership["worst"], membership["after"]["forgotten"]) == (None, None)
+
+
 def test_a_damaged_artifact_is_retried_not_published(
     settings: Settings, database: Database, workshop: Workshop
 ) -> None:
@@ -164,7 +195,7 @@ def test_a_damaged_artifact_is_retried_not_published(
 
 KILL_POINTS = {
     "after the claim": "worker.forget._process = die",
-    "between the two files": "worker.forget._evidence = die",
+    "after both files": "worker.forget.Processed = die",
     "before publishing": "worker.forget.publish = die",
     "inside the publishing transaction": "service.store.publishing._erase = die",
     "after publishing": "worker.forget.destroy_due = die",

@@ -12,24 +12,27 @@ from sqlalchemy import update
 from service.settings import Settings
 from service.store.batches import claim
 from service.store.database import Database
-from service.store.doorbell import Doorbell
+from service.store.doorbell import CHECK_TASK, FORGET_TASK, Doorbell
 from service.store.tables import Batch, DeletionTarget, now
 from tests import samples
+from worker.check import check_current
 from worker.sweep import run_sweep, sweep_once
 from worker.workshop import Workshop
 
 QUEUE = "celery"
 
 
-def rings(settings: Settings, workshop: Workshop) -> list[uuid.UUID]:
-    """For which models one sweep leaves a message in the broker."""
+def rings(settings: Settings, workshop: Workshop, task: str = FORGET_TASK) -> list[uuid.UUID]:
+    """For which models one sweep leaves a message of this kind in the broker."""
     doorbell = Doorbell(settings.broker)
     with redis.Redis.from_url(settings.broker.replace("redis+socket://", "unix://")) as client:
         client.delete(QUEUE)
         sweep_once(workshop.database, workshop.artifacts, doorbell)
         messages = [json.loads(message) for message in client.lrange(QUEUE, 0, -1)]
     doorbell.close()
-    bodies = [json.loads(base64.b64decode(message["body"])) for message in messages]
+    bodies = [
+        json.loads(base64.b64decode(message["body"])) for message in messages if message["headers"]["task"] == task
+    ]
     return [uuid.UUID(arguments[0]) for arguments, *_ in bodies]
 
 
@@ -47,6 +50,15 @@ def test_rings_for_waiting_work_that_nobody_does(settings: Settings, database: D
     with database.writing() as session:
         session.execute(update(Batch).values(lease_expires_at=now() - timedelta(seconds=1)))
     assert rings(settings, workshop) == [model_id]
+
+
+def test_rings_for_versions_that_nobody_has_looked_at(
+    settings: Settings, database: Database, workshop: Workshop
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    assert rings(settings, workshop, CHECK_TASK) == [model_id]
+    check_current(workshop, model_id)
+    assert rings(settings, workshop, CHECK_TASK) == []
 
 
 def test_leaves_a_deletion_in_backoff_alone(settings: Settings, database: Database, workshop: Workshop) -> None:

@@ -47,6 +47,17 @@ BAD_PARTS = {
         "manifest.config.components",
     ),
     "epsilon of zero": ({"manifest": manifest(policy={"epsilon": 0})}, "manifest.policy.epsilon"),
+    "rungs out of order": (
+        {"manifest": manifest(policy={"epsilon": 1e-6, "rungs": ["newton", "influence"]})},
+        "manifest.policy",
+    ),
+    "a level no rung can reach": (
+        {"manifest": manifest(policy={"epsilon": 1e-6, "level": "retrained", "rungs": ["influence"]})},
+        "manifest.policy",
+    ),
+    "no level": ({"manifest": manifest(policy={"epsilon": 1e-6, "level": "none"})}, "manifest.policy.level"),
+    "no time": ({"manifest": manifest(policy={"epsilon": 1e-6, "seconds": 0})}, "manifest.policy.seconds"),
+    "never-seen rows of another width": ({"never_seen": save({"x": np.zeros((3, 5))})}, "never_seen"),
     "posterior is not safetensors": ({"posterior": b"\x80\x04pickle"}, "posterior"),
     "posterior of another shape": (
         {"posterior": save({"mean": np.zeros((2, 2)), "std": np.ones((2, 2))})},

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from ml.certify.effects import effects_of
+from ml.inference.variational import train
+from ml.models.linear import LinearRegression
+from ml.models.logistic import LogisticRegression
+
+
+def labelled(n: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    features = torch.randn(n, 3, generator=generator, dtype=torch.float64)
+    chance = (features @ torch.tensor([2.0, -1.0, 0.5], dtype=torch.float64)).sigmoid()
+    labels = torch.rand(n, generator=generator, dtype=torch.float64) < chance
+    return torch.cat([features, labels.double().unsqueeze(1)], 1)
+
+
+def test_a_classifier_has_a_risk_before_and_after() -> None:
+    family, data = LogisticRegression(3, prior_std=1.0, draws=8, seed=0), labelled(300, seed=1)
+    forgotten = torch.arange(30)
+    before, after = (train(family, rows, family.initial(rows, 0)).posterior for rows in (data, data[30:]))
+    found = effects_of(family, before, after, data, forgotten, 1e-6, never_seen=labelled(200, seed=2))
+    assert found.pac_bayes is not None
+    assert (found.pac_bayes.before.rows, found.pac_bayes.after.rows) == (300, 270)
+    assert 0.1 < found.pac_bayes.after.risk < found.pac_bayes.after.bound < 1
+    assert found.membership.after.forgotten is not None
+    assert found.membership.worst is not None
+    told = found.to_dict()
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert told["release"][2] == {
+        "draws": 100,
+        "nats": pytest.approx(1e-4),
+        "advantage": pytest.approx((0.5e-4) ** 0.5),
+    }
+    assert any("independent" in sentence for sentence in told["pac_bayes"]["not_proved"])
+
+
+def test_a_regression_has_none_and_nothing_is_attacked_without_never_seen_rows() -> None:
+    family, data = LinearRegression(3, noise_std=1.0, prior_std=1.0), labelled(60, seed=1)
+    before, after = family.optimum(data), family.optimum(data[5:])
+    found = effects_of(family, before, after, data, torch.arange(5), 1e-9)
+    assert found.pac_bayes is None
+    assert found.to_dict()["pac_bayes"] is None
+    assert (found.membership.worst, found.membership.n_never_seen) == (None, 0)

@@ -1,0 +1,55 @@
+"""A version of a model as it is worked on: its files read, checked against their digests, and brought to the device."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors.torch import load
+from torch import Tensor
+
+import ml
+from service.store.artifacts import ArtifactStore
+from service.store.datasets import Dataset, stored_dataset
+
+SMALL_DATASET = 1_000_000
+"""Numbers in a data set below which a second thread costs more than it saves, and on a busy machine fifty times more:
+each operation then waits until the other thread is let onto a core."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    family: ml.Family
+    posterior: ml.MeanFieldGaussian
+    dataset: Dataset
+    rows: Tensor
+    never_seen: Tensor | None
+
+
+def load_model(
+    artifacts: ArtifactStore,
+    model_id: uuid.UUID,
+    family: str,
+    config: Mapping[str, Any],
+    posterior_digest: str,
+    dataset_digest: str,
+    never_seen_digest: str | None = None,
+) -> LoadedModel:
+    """Read a version. Sets the number of threads to what its data set is worth."""
+    device, dataset = ml.pick_device(), stored_dataset(artifacts.get(model_id, dataset_digest))
+    numbers = sum(array.size for array in dataset.arrays.values())
+    torch.set_num_threads(1 if numbers < SMALL_DATASET else os.cpu_count() or 1)
+    never_seen = None
+    if never_seen_digest is not None:
+        never_seen = load(artifacts.get(model_id, never_seen_digest))["x"].to(device)
+    return LoadedModel(
+        ml.build(family, config),
+        ml.MeanFieldGaussian.from_bytes(artifacts.get(model_id, posterior_digest)).to(device),
+        dataset,
+        torch.from_numpy(dataset.arrays["x"]).to(device),
+        never_seen,
+    )
