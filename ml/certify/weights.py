@@ -1,0 +1,168 @@
+"""The certificate of a moved sample set: its divergence from the retained posterior, estimated from the samples alone.
+
+Samples of p(θ | S), moved by one affine map to stand for p(θ | R), R what is retained, are weighed against both
+(`importance`): nothing is retrained, and nothing is supposed to be Gaussian. What can make the weights misleading is
+checked, and where a check fails nothing is certified.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ml.certify.certificate import Assumption, Certificate
+from ml.certify.gaussian_theorem import GaussianTheorem, gaussian_theorem
+from ml.certify.importance import divergence, pareto_k, relative_ess, unevenness, weigh
+from ml.errors import InvalidInput
+from ml.groups import retained_of_sampled
+from ml.inference.diagnostics import Diagnostics
+from ml.models.likelihood import Likelihood
+from ml.sample_forgetting import Moved
+from ml.sample_set import SampleSet
+
+REFERENCE = "the posterior given the retained rows"
+DIRECTION = "epsilon is the upper end of an interval for KL(moved ‖ reference); the other direction is not estimated"
+NOT_PROVED = (
+    "The stored samples are taken to be draws from the posterior given all rows; "
+    "their diagnostics can refute that, not show it.",
+    "The divergence is estimated, not bounded: what the retained posterior holds where no moved sample lies is unseen.",
+    "The model family, its prior and the retained rows are taken as given; that they describe the world is not shown.",
+    "Copies of the forgotten rows, and of models trained on them, that are kept outside Lethe are not covered.",
+    "The divergence speaks of draws from the posterior; releasing all samples, or the map, is another matter.",
+)
+NOT_CHECKED_AS_ONE_MAP = (
+    "That one affine map moved every sample is taken as given: with so few samples, or so many parameters, "
+    "it was not checked."
+)
+
+_MOST_K_HAT = 0.7  # Vehtari et al., Pareto smoothed importance sampling
+_LEAST_RELATIVE_ESS = 0.1
+# No estimate from N draws exceeds log N, whatever the truth; half of that leaves e^(2ε) draws to see ε with.
+_SHARE_OF_LOG_DRAWS = 0.5
+# In posterior standard deviations: above what solvers leave, below what would change the divergence.
+_MOST_UNEVENNESS = 1e-2
+_MOST_PARAMETERS = 2000  # for dense Hessians
+
+
+@dataclass(frozen=True)
+class SampleConstants:
+    """The numbers the estimate was computed from; NaN where they were not given or could not be computed."""
+
+    n_before: int
+    draws: int
+    estimate: float
+    relative_ess: float
+    k_hat: float
+    effective_draws: float
+    unevenness: float
+    rounding: float
+    chain_r_hat: float
+    chain_ess: float
+    chain_width: float
+    gaussian: GaussianTheorem | None
+
+
+def certify_samples(
+    likelihood: Likelihood,
+    before: SampleSet,
+    moved: Moved,
+    data: Tensor,
+    forgotten: Tensor,
+    diagnostics: Diagnostics | None,
+    seed: int = 0,
+) -> Certificate:
+    """Estimate how far the `moved` samples are from the posterior of the rows that are not `forgotten`.
+
+    `diagnostics` are those of the chains that drew `before`: without them nothing is certified. `seed` is that of the
+    resampling.
+    """
+    retained = retained_of_sampled(likelihood, before.samples, data, forgotten)
+    if moved.samples.shape != before.samples.shape:
+        raise InvalidInput(
+            f"{tuple(moved.samples.shape)} moved samples for {tuple(before.samples.shape)} stored ones: "
+            "pass the whole sample set that was moved"
+        )
+    log_weights, rounding = weigh(likelihood, before.samples, moved, data, retained)
+    found = divergence(log_weights, before.chain, rounding, seed)
+    share = relative_ess(log_weights)
+    constants = SampleConstants(
+        n_before=len(data),
+        draws=len(log_weights),
+        estimate=found.value,
+        relative_ess=share,
+        k_hat=pareto_k(log_weights, rounding),
+        effective_draws=share * (diagnostics.ess if diagnostics else math.nan),
+        unevenness=unevenness(before.samples, moved.samples),
+        rounding=rounding,
+        chain_r_hat=diagnostics.r_hat if diagnostics else math.nan,
+        chain_ess=diagnostics.ess if diagnostics else math.nan,
+        chain_width=diagnostics.width if diagnostics else math.nan,
+        gaussian=_theorem(likelihood, moved, data, retained),
+    )
+    assumptions = _assumptions(constants, int((~torch.isfinite(log_weights)).sum()), found.high, diagnostics)
+    estimated = all(assumption.holds for assumption in assumptions)
+    return Certificate(
+        epsilon=found.high if estimated else math.inf,
+        epsilon_reverse=math.nan,
+        level="estimated" if estimated else "none",
+        reference=REFERENCE,
+        direction=DIRECTION,
+        n_retained=len(retained),
+        assumptions=assumptions,
+        constants=constants,
+        not_proved=NOT_PROVED + ((NOT_CHECKED_AS_ONE_MAP,) if math.isnan(constants.unevenness) else ()),
+        interval=(found.low, found.high) if estimated else None,
+    )
+
+
+def _theorem(likelihood: Likelihood, moved: Moved, data: Tensor, retained: Tensor) -> GaussianTheorem | None:
+    """Where a dense Hessian can be afforded."""
+    affordable = likelihood.parameter_count <= _MOST_PARAMETERS
+    return gaussian_theorem(likelihood, moved, data, retained) if affordable else None
+
+
+def _assumptions(
+    constants: SampleConstants, not_finite: int, high: float, diagnostics: Diagnostics | None
+) -> tuple[Assumption, ...]:
+    range_limit = _SHARE_OF_LOG_DRAWS * math.log(max(constants.effective_draws, 1.0))
+    passed = diagnostics is not None and diagnostics.ok
+    complaint = "they were not given" if diagnostics is None else diagnostics.warning
+    assumptions = [
+        Assumption("finite", not_finite == 0, not_finite, 0.0, "every sample has a finite weight"),
+        Assumption(
+            "tail",
+            constants.k_hat <= _MOST_K_HAT,
+            constants.k_hat,
+            _MOST_K_HAT,
+            "the tail of the weights is light enough (Pareto k-hat) for their mean to be estimated",
+        ),
+        Assumption(
+            "overlap",
+            constants.relative_ess >= _LEAST_RELATIVE_ESS,
+            constants.relative_ess,
+            _LEAST_RELATIVE_ESS,
+            "the weights leave enough of the samples (relative effective sample size)",
+        ),
+        Assumption(
+            "range",
+            high <= range_limit,
+            high,
+            range_limit,
+            "the divergence is well below the logarithm of the number of effective samples, beyond which none is seen",
+        ),
+        Assumption(
+            "chains",
+            passed,
+            float(passed),
+            1.0,
+            "the chains that drew the samples passed their diagnostics" + ("" if passed else f": {complaint}"),
+        ),
+    ]
+    if not math.isnan(constants.unevenness):
+        even = constants.unevenness <= _MOST_UNEVENNESS
+        meaning = "one affine map moved every sample"
+        assumptions.append(Assumption("one map", even, constants.unevenness, _MOST_UNEVENNESS, meaning))
+    return tuple(assumptions)

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import MultivariateNormal, kl_divergence
+
+from ml.certify import importance, weights
+from ml.certify.certificate import Certificate
+from ml.certify.weights import NOT_CHECKED_AS_ONE_MAP, NOT_PROVED, certify_samples
+from ml.errors import InvalidInput
+from ml.groups import retained_rows
+from ml.inference.diagnostics import Diagnostics
+from ml.sample_forgetting import Moved, affine_map, shift
+from ml.sample_set import SampleSet
+from tests.ml.likelihoods import LinearRegression, regression_data
+
+PASSED = Diagnostics(r_hat=1.001, ess=1900.0, width=1.0, warning=None)
+CHAINS, KEPT = 4, 500
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    likelihood: LinearRegression
+    data: Tensor
+    before: SampleSet
+
+    def certify(self, moved: Moved, forgotten: Tensor, diagnostics: Diagnostics | None = PASSED) -> Certificate:
+        return certify_samples(self.likelihood, self.before, moved, self.data, forgotten, diagnostics)
+
+    def true_kl(self, forgotten: Tensor, offset: Tensor) -> float:
+        """Of samples as wide as p(θ|S) whose mean was moved by `offset`."""
+        mean, covariance = self.likelihood.posterior(self.data)
+        moved = MultivariateNormal(mean + offset, covariance)
+        retained = MultivariateNormal(*self.likelihood.posterior(retained_rows(self.data, forgotten)))
+        return float(kl_divergence(moved, retained))
+
+    def moved_by(self, offset: Tensor) -> Moved:
+        mean, _ = self.likelihood.posterior(self.data)
+        return Moved(self.before.samples + offset, mean, mean + offset, 0.0, 0.0)
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    """Independent draws of a Gaussian posterior, shared out to chains."""
+    generator = torch.Generator().manual_seed(0)
+    likelihood, data = LinearRegression(3), regression_data(200, 3, generator)
+    mean, covariance = likelihood.posterior(data)
+    noise = torch.randn(CHAINS * KEPT, 3, generator=generator, dtype=torch.float64)
+    samples = mean + noise @ torch.linalg.cholesky(covariance).T
+    return Scene(likelihood, data, SampleSet(samples, torch.arange(CHAINS).repeat_interleave(KEPT)))
+
+
+def failed(certificate: Certificate) -> list[str]:
+    return [assumption.name for assumption in certificate.assumptions if not assumption.holds]
+
+
+def test_the_interval_holds_the_closed_form(scene: Scene) -> None:
+    forgotten = torch.arange(0, 200, 10)
+    moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
+    certificate = scene.certify(moved, forgotten)
+    kl = scene.true_kl(forgotten, moved.mode_after - moved.mode_before)
+    assert certificate.level == "estimated"
+    assert certificate.reasons == ()
+    assert certificate.interval is not None
+    low, high = certificate.interval
+    assert low < kl < high == certificate.epsilon
+    assert math.isnan(certificate.epsilon_reverse)
+    assert certificate.constants.estimate == pytest.approx(kl, rel=0.2)
+    assert high < 1.6 * kl
+    assert certificate.constants.gaussian.kl == pytest.approx(kl, rel=1e-6)
+    assert (certificate.constants.n_before, certificate.n_retained) == (200, 180)
+    assert certificate.constants.draws == 2000
+    assert certificate.not_proved == NOT_PROVED
+
+
+def test_an_exact_map_leaves_rounding_only(scene: Scene) -> None:
+    forgotten = torch.arange(150)
+    certificate = scene.certify(affine_map(scene.likelihood, scene.before.samples, scene.data, forgotten), forgotten)
+    assert certificate.level == "estimated"
+    assert 0 < certificate.epsilon < 1e-18
+    assert certificate.interval is not None
+    assert certificate.interval[0] == 0.0
+    assert certificate.constants.k_hat == 0.0
+
+
+def test_the_determinant_drops_out(scene: Scene) -> None:
+    forgotten = torch.arange(20)
+    moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
+    right = scene.certify(moved, forgotten)
+    wrong = scene.certify(replace(moved, log_det=moved.log_det + 3.7), forgotten)
+    assert wrong.epsilon == pytest.approx(right.epsilon, rel=1e-9)
+
+
+@pytest.mark.parametrize("sabotage", ["skipped", "wrong sign", "half of the rows"])
+def test_a_step_that_does_not_forget_is_told_by_its_divergence(scene: Scene, sabotage: str) -> None:
+    forgotten = scene.data[:, -1].abs().argsort(descending=True)[:6]
+    honest = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
+    step = honest.mode_after - honest.mode_before
+    if sabotage == "half of the rows":
+        half = shift(scene.likelihood, scene.before.samples, scene.data, forgotten[:3])
+        step = half.mode_after - half.mode_before
+    else:
+        step = {"skipped": 0.0, "wrong sign": -1.0}[sabotage] * step
+    certificate = scene.certify(scene.moved_by(step), forgotten)
+    truth = scene.true_kl(forgotten, step)
+    assert certificate.interval is not None
+    assert certificate.interval[0] < truth < certificate.interval[1]
+    assert certificate.epsilon > 1.5 * scene.certify(honest, forgotten).epsilon
+
+
+def test_a_heavy_tail_is_refused(scene: Scene) -> None:
+    """A shift that keeps the width of 200 rows where 10 are left: w = exp(½ρz²) has a tail index of about 0.95."""
+    forgotten = torch.arange(190)
+    moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
+    certificate = scene.certify(moved, forgotten)
+    assert certificate.constants.k_hat > 0.7
+    assert "tail" in failed(certificate)
+    assert certificate.level == "none"
+    assert certificate.epsilon == math.inf
+    assert certificate.interval is None
+    assert math.isfinite(certificate.constants.estimate)
+    assert any("Pareto k-hat" in reason for reason in certificate.reasons)
+
+
+def test_samples_that_missed_the_target_are_refused(scene: Scene) -> None:
+    """Twelve standard deviations off: the estimate cannot reach the truth, and says so in more than one way."""
+    _, covariance = scene.likelihood.posterior(scene.data)
+    offset = 12 * torch.linalg.cholesky(covariance)[:, 0]
+    certificate = scene.certify(scene.moved_by(offset), torch.arange(5))
+    truth = scene.true_kl(torch.arange(5), offset)
+    assert certificate.level == "none"
+    assert {"overlap", "range"} <= set(failed(certificate))
+    assert truth > 60
+    assert certificate.constants.estimate < truth
+
+
+def test_the_divergence_has_to_stay_below_what_the_draws_can_show(scene: Scene) -> None:
+    forgotten = torch.arange(80)
+    moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
+    assert scene.certify(moved, forgotten).level == "estimated"
+    certificate = scene.certify(moved, forgotten, replace(PASSED, ess=1.5))
+    assert failed(certificate) == ["range"]
+    assert certificate.constants.effective_draws < 1.5
+
+
+def test_without_the_chains_diagnostics_nothing_is_certified(scene: Scene) -> None:
+    forgotten = torch.arange(20)
+    moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
+    certificate = scene.certify(moved, forgotten, None)
+    assert certificate.level == "none"
+    assert certificate.epsilon == math.inf
+    assert "chains" in failed(certificate)
+    assert math.isnan(certificate.constants.chain_ess)
+    assert any("they were not given" in reason for reason in certificate.reasons)
+
+
+def test_chains_that_failed_their_diagnostics_are_refused_with_the_reason(scene: Scene) -> None:
+    forgotten = torch.arange(20)
+    moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
+    certificate = scene.certify(moved, forgotten, replace(PASSED, width=1.3, warning="the draws spread 1.30 times"))
+    assert failed(certificate) == ["chains"]
+    assert certificate.reasons[0].endswith("passed their diagnostics: the draws spread 1.30 times")
+    assert certificate.constants.chain_width == 1.3
+
+
+def test_weights_that_are_not_finite_are_refused(scene: Scene) -> None:
+    forgotten = torch.arange(20)
+    moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
+    broken = moved.samples.clone()
+    broken[7] = math.nan
+    certificate = scene.certify(replace(moved, samples=broken), forgotten)
+    assert certificate.level == "none"
+    assert {"finite", "tail", "overlap", "range"} <= set(failed(certificate))
+    assert certificate.assumptions[0].value == 1
+    stated = certificate.to_dict()
+    assert json.loads(json.dumps(stated, allow_nan=False))["epsilon"] is None
+
+
+def test_samples_that_were_not_moved_by_one_map_are_refused(scene: Scene) -> None:
+    """Half of the draws left where they were: every weight is finite, but they are not those of a map."""
+    forgotten = scene.data[:, -1].abs().argsort(descending=True)[:10]
+    moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
+    mixed = moved.samples.clone()
+    mixed[::2] = scene.before.samples[::2]
+    certificate = scene.certify(replace(moved, samples=mixed), forgotten)
+    assert failed(certificate) == ["one map"]
+    assert certificate.level == "none"
+
+
+def test_many_parameters_are_certified_without_what_needs_dense_matrices(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "_MOST_PARAMETERS", 2)
+    monkeypatch.setattr(importance, "_MOST_PARAMETERS", 2)
+    forgotten = torch.arange(20)
+    moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
+    certificate = scene.certify(moved, forgotten)
+    assert certificate.level == "estimated"
+    assert certificate.constants.gaussian is None
+    assert certificate.not_proved == (*NOT_PROVED, NOT_CHECKED_AS_ONE_MAP)
+    assert "one map" not in [assumption.name for assumption in certificate.assumptions]
+
+
+def test_another_number_of_samples_is_turned_down(scene: Scene) -> None:
+    moved = shift(scene.likelihood, scene.before.samples[:100], scene.data, torch.arange(20))
+    with pytest.raises(InvalidInput, match="pass the whole sample set that was moved"):
+        scene.certify(moved, torch.arange(20))
