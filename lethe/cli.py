@@ -368,6 +368,53 @@ def bench_solve(
             out.print(*show_solvers(comparison), sep="\n")
 
 
+@bench.command("certify")
+def bench_certify(
+    family: Annotated[
+        str, typer.Option(help="Which, separated by commas: linear, logistic, softmax, gaussian-mixture.")
+    ] = "linear,logistic,softmax,gaussian-mixture",
+    trials: Annotated[int, typer.Option(min=1, help="How many deletions from models of each family.")] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Decides the data and every deletion.")] = 1,
+    epsilon: Annotated[float, typer.Option(help="The policy: a bound in nats that every deletion has to meet.")] = 1e-3,
+    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+    folder: Annotated[Path, typer.Option("--out", help="Figures, and every trial as JSON.")] = Path("results/certify"),
+) -> None:
+    """Do certificates hold? Random deletions, every bound beside the KL to a converged retraining."""
+    from dataclasses import asdict
+
+    from lethe.certify_bench import bench_certify as measure
+    from lethe.certify_bench import show
+    from ml.errors import InvalidInput
+
+    try:
+        reports = measure(family.split(","), trials, seed, epsilon, folder)
+    except InvalidInput as error:
+        raise typer.BadParameter(str(error)) from None
+    if as_json:
+        for report in reports:
+            typer.echo(json.dumps(asdict(report)))
+    else:
+        out.print(show(reports))
+
+
+@bench.command("coverage")
+def bench_coverage(
+    trials: Annotated[int, typer.Option(min=1, help="How many deletions from linear and logistic sample sets.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Decides the data, the chains and every deletion.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Do the intervals on certificates of sample sets hold the truth? How many of them, and what was refused."""
+    from lethe.certify_bench import bench_coverage as measure
+
+    found = measure(trials, seed)
+    lines = [
+        f"{found.issued} of {found.trials} deletions were certified; of these intervals {found.share:.1%} hold the truth,",
+        f"{found.above} have it above their upper end. {found.refused} were refused, and of {found.heavy_tailed} with a "
+        f"Pareto k-hat above 0.7, {found.refused_k_hat}.",
+    ]
+    _tell(found.to_dict(), lines, as_json)
+
+
 @paper.command("gmm")
 def paper_gmm(
     folder: Annotated[Path, typer.Option("--out", help="Results and figures; what is there is not run again.")] = Path(

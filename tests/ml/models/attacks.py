@@ -16,6 +16,7 @@ from ml.ladder import forget
 from ml.models.family import Expansion, Family
 from ml.models.likelihood import Likelihood
 from ml.models.regression import WeightPrior
+from ml.policy import Policy
 from ml.posterior import MeanFieldGaussian
 
 Energy = Callable[[Tensor], Tensor]
@@ -127,7 +128,7 @@ def certified_ratios(family: Family, data: Tensor, share: float, epsilon: float,
     for seed in seeds:
         order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
         cut = max(1, round(share * len(data)))
-        outcome = forget(family, posterior, data, order[:cut], epsilon)
+        outcome = forget(family, posterior, data, order[:cut], Policy(epsilon))
         retrained = train(family, data[order[cut:]], start, tolerance=0.0).posterior
         assert outcome.certificate.level == "proved"
         assert outcome.certificate.epsilon <= epsilon

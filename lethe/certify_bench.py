@@ -1,0 +1,84 @@
+"""`lethe bench certify` and `coverage`: certificates beside the truth, which only a benchmark can afford."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from rich.table import Table
+
+from lethe.progress import stages
+from ml.errors import InvalidInput
+from ml.experiments import certify, certify_figure, coverage
+
+_SUFFIX = "-regression"
+
+
+def bench_certify(
+    families: Sequence[str], trials: int, seed: int, epsilon: float, folder: Path
+) -> list[certify.Report]:
+    """For each family so many deletions; a figure and a file with every trial in the folder."""
+    names = [_named(family) for family in families]
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)  # a second thread does not help small models, and on a busy machine it hurts
+    reports = []
+    with stages() as bar:
+        for name in names:
+            report, found = certify.run(name, trials, seed, epsilon, bar(name))
+            _keep(report, found, folder)
+            certify_figure.draw(report, found, folder)
+            reports.append(report)
+    return reports
+
+
+def bench_coverage(trials: int, seed: int) -> coverage.CoverageReport:
+    torch.set_num_threads(1)
+    with stages() as bar:
+        return coverage.coverage(trials, seed, bar("sample sets"))
+
+
+def show(reports: Sequence[certify.Report]) -> Table:
+    table = Table(title="Certified bound over true KL, and what was issued")
+    headings = (
+        "violations",
+        "median",
+        "≤ 1 % gone",
+        "1 to 5 %",
+        "95 %",
+        "proved",
+        "retrained",
+        "none",
+        "no retraining",
+    )
+    for heading in ("family", "trials", *headings, "seconds"):
+        table.add_column(heading, justify="left" if heading == "family" else "right")
+    for row in reports:
+        ratios = (row.median_ratio, row.median_ratio_1pct, row.median_ratio_5pct, row.p95_ratio)
+        table.add_row(
+            row.family,
+            str(row.trials),
+            f"[{'red' if row.violations else 'green'}]{row.violations}",
+            *("" if ratio is None else f"{ratio:.3f}" for ratio in ratios),
+            *(str(row.issued[level]) for level in ("proved", "retrained", "none")),
+            f"{row.without_retraining:.1%}",
+            f"{row.seconds:.1f}",
+        )
+    return table
+
+
+def _named(family: str) -> str:
+    """The name that models are registered with; of regressions the first word will do."""
+    for name in (family, family + _SUFFIX):
+        if name in certify.FAMILIES:
+            return name
+    raise InvalidInput(f"unknown family {family!r}: choose among {', '.join(certify.FAMILIES)}")
+
+
+def _keep(report: certify.Report, found: Sequence[certify.Trial], folder: Path) -> None:
+    trials = [{name: None if value == math.inf else value for name, value in asdict(one).items()} for one in found]
+    path = folder / f"certify-{report.family}.json"
+    path.write_text(json.dumps({**asdict(report), "points": trials}) + "\n")
