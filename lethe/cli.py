@@ -408,9 +408,9 @@ def bench_coverage(
 
     found = measure(trials, seed)
     lines = [
-        f"{found.issued} of {found.trials} deletions were certified; of these intervals {found.share:.1%} hold the truth,",
-        f"{found.above} have it above their upper end. {found.refused} were refused, and of {found.heavy_tailed} with a "
-        f"Pareto k-hat above 0.7, {found.refused_k_hat}.",
+        f"{found.issued} of {found.trials} deletions were certified; of these intervals {found.share:.1%} hold the",
+        f"truth, {found.above} have it above their upper end. {found.refused} were refused, among them "
+        f"{found.refused_k_hat} of {found.heavy_tailed} with a Pareto k-hat above 0.7.",
     ]
     _tell(found.to_dict(), lines, as_json)
 

@@ -71,7 +71,8 @@ def affine_map_matrix_free(
     max_iterations: int = 500,
     rows_at_once: int = ROWS_AT_ONCE,
 ) -> Moved:
-    """The first order of the affine map in the group, by products with Hessians alone: one solve for each sample.
+    """The first order of the affine map in the group, by products with Hessians alone: one solve for each sample,
+    or for each parameter where these are fewer.
 
     With K = H⁻¹ΔH the retained covariance is Σ' = (I-K)⁻¹Σ, and since KΣ = ΣKᵀ the matrix B = (I-K)^(-½) = I + ½K + …
     satisfies BΣBᵀ = Σ'. B is not symmetric: it is another root than A, and agrees with it in the law of the moved
@@ -97,10 +98,14 @@ def affine_map_matrix_free(
 
     drift = inverse_times(group.gradient(centre))
     deviations = samples - centre
-    bent = torch.stack([group.product(centre, deviation) for deviation in deviations])
-    moved = samples + drift + 0.5 * torch.stack([inverse_times(vector) for vector in bent])
-    # tr(H⁻¹ΔH) = E (θ-θ̄)ᵀ ΔH (θ-θ̄), which the products at hand give for nothing.
-    log_det = 0.5 * float((deviations * bent).sum(1).mean())
+    if samples.shape[1] < len(samples):
+        spread = torch.stack([inverse_times(group.product(centre, axis)) for axis in torch.eye(len(centre)).to(centre)])
+        moved, log_det = samples + drift + 0.5 * deviations @ spread, 0.5 * float(spread.trace())
+    else:
+        bent = torch.stack([group.product(centre, deviation) for deviation in deviations])
+        moved = samples + drift + 0.5 * torch.stack([inverse_times(vector) for vector in bent])
+        # tr(H⁻¹ΔH) = E (θ-θ̄)ᵀ ΔH (θ-θ̄), which the products at hand give for nothing.
+        log_det = 0.5 * float((deviations * bent).sum(1).mean())
     return Moved(moved, centre, centre + drift, log_det, time.perf_counter() - started)
 
 

@@ -16,11 +16,12 @@ from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
+from torch.func import grad, vmap
 
 from ml.certify.certificate import Level, plain
 from ml.certify.kantorovich import certify_expansion
-from ml.curvature import Potential
-from ml.inference.diagnostics import at_even_steps, diagnose
+from ml.curvature import ROWS_AT_ONCE, Potential
+from ml.inference.diagnostics import Diagnostics, at_even_steps, diagnose
 from ml.models.family import Expansion, Family
 from ml.models.likelihood import Likelihood
 from ml.posterior import MeanFieldGaussian
@@ -91,19 +92,14 @@ def check_variational(family: Family, posterior: MeanFieldGaussian, data: Tensor
 
 
 def check_samples(likelihood: Likelihood, sample_set: SampleSet, data: Tensor) -> Readiness:
-    """Of stored samples and the rows they were drawn for. Chains of unequal length are cut to the shortest."""
+    """Of stored samples and the rows they were drawn for."""
     likelihood.check_data(data)
-    draws = _by_chain(sample_set)
-    chains, kept, _ = draws.shape
-    looked_at = at_even_steps(draws, min(kept, _WIDTH_DRAWS))
-    potential = Potential(likelihood, data)
-    gradients = torch.stack([torch.stack([potential.gradient(theta) for theta in chain]) for chain in looked_at])
-    found = diagnose(draws, gradients)
+    found = diagnose_samples(likelihood, sample_set, data)
     numbers = {
         "r_hat": found.r_hat,
         "ess": found.ess,
         "width": found.width,
-        "chains": float(chains),
+        "chains": float(len(set(sample_set.chain.tolist()))),
         "draws": float(len(sample_set.samples)),
         "largest_divergence": math.log(len(sample_set.samples)),
     }
@@ -114,6 +110,14 @@ def check_samples(likelihood: Likelihood, sample_set: SampleSet, data: Tensor) -
     if found.warning is not None:
         return Readiness((), math.nan, numbers, findings, (found.warning,))
     return Readiness(("estimated",), math.nan, numbers, findings, ())
+
+
+def diagnose_samples(likelihood: Likelihood, sample_set: SampleSet, data: Tensor) -> Diagnostics:
+    """Whether they can be draws of p(θ | data). Chains of unequal length are cut to the shortest."""
+    draws = _by_chain(sample_set)
+    looked_at = at_even_steps(draws, min(draws.shape[1], _WIDTH_DRAWS))
+    slope = vmap(grad(Potential(likelihood, data).value), chunk_size=max(1, ROWS_AT_ONCE // len(data)))
+    return diagnose(draws, slope(looked_at.flatten(0, 1)).view_as(looked_at))
 
 
 def _natural(at: Expansion) -> tuple[float, float]:

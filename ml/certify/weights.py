@@ -18,6 +18,7 @@ from ml.certify.gaussian_theorem import GaussianTheorem, gaussian_theorem
 from ml.certify.importance import divergence, pareto_k, relative_ess, unevenness, weigh
 from ml.errors import InvalidInput
 from ml.groups import retained_of_sampled
+from ml.inference.chains import Sampled
 from ml.inference.diagnostics import Diagnostics
 from ml.models.likelihood import Likelihood
 from ml.sample_forgetting import Moved
@@ -26,8 +27,8 @@ from ml.sample_set import SampleSet
 REFERENCE = "the posterior given the retained rows"
 DIRECTION = "epsilon is the upper end of an interval for KL(moved ‖ reference); the other direction is not estimated"
 NOT_PROVED = (
-    "The stored samples are taken to be draws from the posterior given all rows; "
-    "their diagnostics can refute that, not show it.",
+    "The stored samples are taken to be draws from the posterior given all rows; their diagnostics can refute that, "
+    "not show it. After earlier deletions they are such draws as far as those certificates say.",
     "The divergence is estimated, not bounded: what the retained posterior holds where no moved sample lies is unseen.",
     "The model family, its prior and the retained rows are taken as given; that they describe the world is not shown.",
     "Copies of the forgotten rows, and of models trained on them, that are kept outside Lethe are not covered.",
@@ -118,6 +119,22 @@ def certify_samples(
     )
 
 
+def certify_resampled(drawn: Sampled, n_retained: int) -> Certificate:
+    """Chains that have read the retained rows only leave nothing of the others: ε is 0, if they pass for converged."""
+    diagnostics = drawn.diagnostics
+    return Certificate(
+        epsilon=0.0 if diagnostics.ok else math.inf,
+        epsilon_reverse=0.0 if diagnostics.ok else math.inf,
+        level="retrained" if diagnostics.ok else "none",
+        reference="these samples themselves, drawn anew on the retained rows",
+        direction=DIRECTION,
+        n_retained=n_retained,
+        assumptions=(_chains(diagnostics),),
+        constants=diagnostics,
+        not_proved=NOT_PROVED[2:],
+    )
+
+
 def _theorem(likelihood: Likelihood, moved: Moved, data: Tensor, retained: Tensor) -> GaussianTheorem | None:
     """Where a dense Hessian can be afforded."""
     affordable = likelihood.parameter_count <= _MOST_PARAMETERS
@@ -128,8 +145,6 @@ def _assumptions(
     constants: SampleConstants, not_finite: int, high: float, diagnostics: Diagnostics | None
 ) -> tuple[Assumption, ...]:
     range_limit = _SHARE_OF_LOG_DRAWS * math.log(max(constants.effective_draws, 1.0))
-    passed = diagnostics is not None and diagnostics.ok
-    complaint = "they were not given" if diagnostics is None else diagnostics.warning
     assumptions = [
         Assumption("finite", not_finite == 0, not_finite, 0.0, "every sample has a finite weight"),
         Assumption(
@@ -153,16 +168,17 @@ def _assumptions(
             range_limit,
             "the divergence is well below the logarithm of the number of effective samples, beyond which none is seen",
         ),
-        Assumption(
-            "chains",
-            passed,
-            float(passed),
-            1.0,
-            "the chains that drew the samples passed their diagnostics" + ("" if passed else f": {complaint}"),
-        ),
+        _chains(diagnostics),
     ]
     if not math.isnan(constants.unevenness):
         even = constants.unevenness <= _MOST_UNEVENNESS
         meaning = "one affine map moved every sample"
         assumptions.append(Assumption("one map", even, constants.unevenness, _MOST_UNEVENNESS, meaning))
     return tuple(assumptions)
+
+
+def _chains(diagnostics: Diagnostics | None) -> Assumption:
+    passed = diagnostics is not None and diagnostics.ok
+    complaint = "they were not given" if diagnostics is None else diagnostics.warning
+    meaning = "the chains that drew the samples passed their diagnostics" + ("" if passed else f": {complaint}")
+    return Assumption("chains", passed, float(passed), 1.0, meaning)
