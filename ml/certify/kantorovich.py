@@ -149,10 +149,14 @@ def _no_solution(gradient: Tensor) -> Solution:
 
 
 def _newton_error(at: Expansion, newton: Solution, lambda_min: float) -> float:
-    """How far the computed δ can be from H⁻¹g: ‖g - Hδ‖/m, with the rounding of g, H and of the residual itself."""
+    """How far the computed δ can be from H⁻¹g: ‖g - Hδ‖/m, with the rounding of g, H and of the residual itself.
+
+    The residual is computed here, whatever the solver says of its own.
+    """
     length = float(newton.x.norm())
+    residual = float((at.gradient - at.hessian @ newton.x).norm())
     in_residual = (len(newton.x) + 4) * _EPS * float(at.hessian.norm() * length + at.gradient.norm())
-    return (newton.residual + in_residual + at.rounding.gradient + at.rounding.hessian * length) / lambda_min
+    return (residual + in_residual + at.rounding.gradient + at.rounding.hessian * length) / lambda_min
 
 
 def _excess(at: Expansion, newton: Solution, error: float, lipschitz: float, radius: float) -> float:

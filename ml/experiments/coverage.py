@@ -218,7 +218,7 @@ def _sampled(posterior: Known, generator: torch.Generator) -> tuple[SampleSet, D
 def _moved(
     map_of: Map, likelihood: Likelihood, samples: Tensor, data: Tensor, forgotten: Tensor
 ) -> tuple[Moved, Affine]:
-    """The samples moved, and the map. It is affine and knows the samples by their mean: 2d points around that tell all."""
+    """The samples moved, and the map: affine, and known once 2d points around the mean have been moved."""
     centre, reach = samples.mean(0), torch.diag(samples.std(0))
     ends = map_of(likelihood, torch.cat([centre + reach, centre - reach]), data, forgotten)
     above, below = ends.samples.chunk(2)

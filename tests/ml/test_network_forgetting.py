@@ -296,16 +296,18 @@ def test_a_recipe_is_checked_and_its_sample_is_within_limits() -> None:
 
 
 MEMORY_SCRIPT = """
+import dataclasses
 import resource
 import torch
 from ml.models.lenet import LeNet5
-from ml.network_forgetting import forget_network
+from ml.network_forgetting import OURS, forget_network
 
 torch.set_num_threads(1)
 network, generator = LeNet5(), torch.Generator().manual_seed(0)
 data = torch.rand(60_000, 1025, generator=generator) - 0.5
 data[:, -1] = torch.arange(60_000) % 10
-forget_network(network, network.initial(seed=1), data, torch.arange(0, 60_000, 10), generator)
+recipe = dataclasses.replace(OURS, steps_of_large=2)  # the third needs no more than the second
+forget_network(network, network.initial(seed=1), data, torch.arange(0, 60_000, 10), generator, recipe)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

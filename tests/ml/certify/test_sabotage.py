@@ -1,0 +1,109 @@
+"""Forgetting that was not done, or done wrongly, must not be certified within a policy that the honest step meets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from ml import ladder
+from ml.certify import kantorovich
+from ml.certify.kantorovich import certify, certify_expansion
+from ml.forgetting import influence_step
+from ml.ladder import forget
+from ml.models.family import Family
+from ml.policy import Policy
+from ml.posterior import MeanFieldGaussian
+from ml.solvers import Solution, solve
+from tests.ml.conftest import Scene, saddle
+
+POLICY = Policy(1e-4, rungs=("influence",))
+FORGOTTEN = torch.arange(100)
+Step = Callable[[Family, MeanFieldGaussian, Tensor, Tensor, Tensor | None], MeanFieldGaussian]
+
+
+def skipped(
+    family: Family, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor, hessian: Tensor | None
+) -> MeanFieldGaussian:
+    return posterior
+
+
+def backwards(
+    family: Family, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor, hessian: Tensor | None
+) -> MeanFieldGaussian:
+    honest = influence_step(family, posterior, data, forgotten, hessian)
+    return posterior.with_flat(2 * posterior.flat() - honest.flat())
+
+
+def of_half_the_records(
+    family: Family, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor, hessian: Tensor | None
+) -> MeanFieldGaussian:
+    return influence_step(family, posterior, data, forgotten[: len(forgotten) // 2], hessian)
+
+
+def with_a_wrong_matrix(
+    family: Family, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor, hessian: Tensor | None
+) -> MeanFieldGaussian:
+    wrong = 2 * family.expand(posterior, data).hessian
+    return influence_step(family, posterior, data, forgotten, wrong)
+
+
+def test_the_honest_step_meets_the_policy(scene: Scene) -> None:
+    outcome = forget(scene.family, scene.posterior, scene.data, FORGOTTEN, POLICY)
+    assert (outcome.certificate.level, outcome.policy_met) == ("proved", True)
+
+
+@pytest.mark.parametrize("step", [skipped, backwards, of_half_the_records, with_a_wrong_matrix])
+def test_a_step_that_did_not_forget_misses_it(scene: Scene, step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "influence_step", step)
+    outcome = forget(scene.family, scene.posterior, scene.data, FORGOTTEN, POLICY)
+    assert not outcome.policy_met
+    assert outcome.certificate.epsilon > POLICY.epsilon
+
+
+@pytest.mark.parametrize("step", [skipped, backwards, of_half_the_records, with_a_wrong_matrix])
+def test_the_next_rung_mends_it(scene: Scene, step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "influence_step", step)
+    outcome = forget(scene.family, scene.posterior, scene.data, FORGOTTEN, Policy(1e-9))
+    monkeypatch.undo()
+    honest = forget(scene.family, scene.posterior, scene.data, FORGOTTEN, Policy(1e-15))
+    assert outcome.policy_met
+    assert outcome.posterior.kl(honest.posterior) <= 1e-9
+
+
+def test_a_solver_that_lies_about_its_solution_is_not_believed(scene: Scene) -> None:
+    """It returns no step at all and a residual of nothing: taken at its word, the model never moved would be proved."""
+    retained = scene.retained(FORGOTTEN)
+    at = scene.family.expand(scene.posterior, retained)
+    honest = certify_expansion(scene.family, at, retained)
+    lie = Solution(torch.zeros_like(at.gradient), 0.0, 1, "cholesky", converged=True)
+    certificate = certify_expansion(scene.family, at, retained, lie)
+    assert honest.epsilon > POLICY.epsilon
+    assert certificate.epsilon >= honest.epsilon
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1, -1.0])
+def test_a_corrupt_solver_costs_the_policy_never_the_truth(
+    scene: Scene, factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def corrupt(matrix: Tensor, vector: Tensor) -> Solution:
+        found = solve(matrix, vector)
+        return Solution(factor * found.x, 0.0, found.iterations, found.solver, converged=True)
+
+    for module in (ladder, kantorovich):
+        monkeypatch.setattr(module, "solve", corrupt)
+    monkeypatch.setattr("ml.forgetting.solve", corrupt)
+    outcome = forget(scene.family, scene.posterior, scene.data, FORGOTTEN, POLICY)
+    monkeypatch.undo()
+    truth = forget(scene.family, scene.posterior, scene.data, FORGOTTEN, Policy(1e-15)).posterior
+    assert outcome.posterior.kl(truth) <= outcome.certificate.epsilon
+    assert not outcome.policy_met
+
+
+def test_a_hidden_negative_eigenvalue_is_found_by_cholesky(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.linalg, "eigvalsh", lambda matrix: torch.ones_like(matrix.diagonal()))
+    certificate = certify(scene.family, saddle(scene), scene.data)
+    assert certificate.level == "none"
+    assert next(a.name for a in certificate.assumptions if not a.holds) == "curvature"
