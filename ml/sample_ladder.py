@@ -45,7 +45,7 @@ class SampleOutcome:
     seconds: float
 
 
-def forget_samples(
+def forget_sample_set(
     likelihood: Likelihood,
     sample_set: SampleSet,
     data: Tensor,

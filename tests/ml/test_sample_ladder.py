@@ -10,7 +10,7 @@ import torch
 from ml.errors import InvalidInput, NumericalFailure
 from ml.models.linear import LinearRegression
 from ml.policy import Policy
-from ml.sample_ladder import forget_samples
+from ml.sample_ladder import forget_sample_set
 from ml.sample_set import SampleSet
 
 FAMILY = LinearRegression(dimensions=2, noise_std=1.0, prior_std=1.0)
@@ -30,7 +30,7 @@ def samples(data: torch.Tensor, width: float = 1.0) -> SampleSet:
 
 def test_a_small_group_is_forgotten_by_the_first_order_map() -> None:
     data = rows()
-    outcome = forget_samples(FAMILY, samples(data), data, torch.arange(3), ESTIMATED)
+    outcome = forget_sample_set(FAMILY, samples(data), data, torch.arange(3), ESTIMATED)
     assert [rung.name for rung in outcome.rungs] == ["influence"]
     assert (outcome.certificate.level, outcome.policy_met) == ("estimated", True)
     assert outcome.certificate.epsilon <= 1e-2
@@ -40,7 +40,7 @@ def test_a_large_group_takes_the_whole_map_which_is_exact_here() -> None:
     data = rows()
     told: list[str] = []
     policy = Policy(1e-6, level="estimated")
-    outcome = forget_samples(
+    outcome = forget_sample_set(
         FAMILY, samples(data), data, torch.arange(120), policy, lambda phase, _: told.append(phase)
     )
     assert [rung.name for rung in outcome.rungs] == ["influence", "newton"]
@@ -54,7 +54,7 @@ def test_a_large_group_takes_the_whole_map_which_is_exact_here() -> None:
 @pytest.mark.slow
 def test_a_bound_that_must_be_proved_is_not_to_be_had_from_samples_but_by_drawing_anew() -> None:
     data = rows()
-    outcome = forget_samples(FAMILY, samples(data), data, torch.arange(3), Policy(1e-2, level="proved"))
+    outcome = forget_sample_set(FAMILY, samples(data), data, torch.arange(3), Policy(1e-2, level="proved"))
     assert [rung.name for rung in outcome.rungs] == ["retrain"]
     assert (outcome.certificate.level, outcome.certificate.epsilon, outcome.policy_met) == ("retrained", 0.0, True)
     mean, covariance = FAMILY.exact(data[3:])
@@ -64,7 +64,7 @@ def test_a_bound_that_must_be_proved_is_not_to_be_had_from_samples_but_by_drawin
 def test_samples_that_are_too_wide_are_not_certified() -> None:
     data = rows()
     policy = Policy(1e-2, level="estimated", rungs=("influence", "newton"))
-    outcome = forget_samples(FAMILY, samples(data, width=1.5), data, torch.arange(3), policy)
+    outcome = forget_sample_set(FAMILY, samples(data, width=1.5), data, torch.arange(3), policy)
     assert (outcome.certificate.level, outcome.policy_met) == ("none", False)
     assert any("times as wide" in reason for reason in outcome.certificate.reasons)
 
@@ -72,13 +72,13 @@ def test_samples_that_are_too_wide_are_not_certified() -> None:
 def test_a_policy_without_a_rung_for_samples_is_told() -> None:
     data = rows()
     with pytest.raises(NumericalFailure, match="allow influence, newton or retrain"):
-        forget_samples(FAMILY, samples(data), data, torch.arange(3), Policy(1.0, rungs=("influence", "warm")))
+        forget_sample_set(FAMILY, samples(data), data, torch.arange(3), Policy(1.0, rungs=("influence", "warm")))
 
 
 def test_a_budget_ends_the_climb() -> None:
     data = rows()
     policy = Policy(1e-12, level="estimated", seconds=1e-9)
-    outcome = forget_samples(FAMILY, samples(data), data, torch.arange(120), policy)
+    outcome = forget_sample_set(FAMILY, samples(data), data, torch.arange(120), policy)
     assert [rung.name for rung in outcome.rungs] == ["influence"]
     assert not outcome.policy_met
 
@@ -86,4 +86,4 @@ def test_a_budget_ends_the_climb() -> None:
 def test_rows_that_cannot_be_forgotten_are_invalid_input() -> None:
     data = rows()
     with pytest.raises(InvalidInput, match="at least one"):
-        forget_samples(FAMILY, samples(data), data, torch.tensor([], dtype=torch.int64), ESTIMATED)
+        forget_sample_set(FAMILY, samples(data), data, torch.tensor([], dtype=torch.int64), ESTIMATED)
