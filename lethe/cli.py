@@ -260,7 +260,7 @@ def model_polish(
     try:
         files = ModelFiles.read(manifest, posterior, records)
         with Console(stderr=True).status("polishing") as status:
-            found = files.polish(lambda step, length: status.update(f"polishing: step {step}, moved {length:.1e}"))
+            found = files.polish(lambda step: status.update(f"polishing: step {step}"))
     except ForgettingError as error:
         raise typer.BadParameter(str(error)) from None
     polished.write_bytes(found.to_bytes())

@@ -8,14 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from ml.certify.readiness import Readiness, check_samples, check_variational
+from ml.certify.readiness import Readiness, check_network, check_samples, check_variational
 from ml.errors import InvalidInput
+from ml.inference.settle import settle
 from ml.inference.variational import train
 from ml.models import build
+from ml.models.network import Network
+from ml.network_energy import NetworkEnergy, frozen_draws
+from ml.network_forgetting import OURS
 from ml.posterior import MeanFieldGaussian
 from ml.sample_set import SampleSet
 
@@ -36,15 +41,21 @@ class ModelFiles:
     def check(self) -> Readiness:
         if isinstance(self.posterior, SampleSet):
             return check_samples(self.family, self.posterior, self.data)
+        if isinstance(self.family, Network):
+            return check_network(self.family, self.posterior, self.data)
         return check_variational(self.family, self.posterior, self.data)
 
-    def polish(self, on_step: Callable[[int, float], None]) -> MeanFieldGaussian:
-        """The posterior at the optimum of its basin."""
+    def polish(self, on_step: Callable[[int], None]) -> MeanFieldGaussian:
+        """The posterior at the optimum of its basin; a network's means, brought to rest."""
         if isinstance(self.posterior, SampleSet):
             raise InvalidInput(
                 "samples cannot be polished: run the chains longer, as `lethe model check` advises, and register those"
             )
-        return train(self.family, self.data, self.posterior, on_step=on_step).posterior
+        if isinstance(self.family, Network):
+            energy = NetworkEnergy(self.family, self.data, frozen_draws(self.posterior, OURS.draws, seed=0))
+            drift = settle(energy, torch.Generator().manual_seed(0), on_step=on_step)
+            return MeanFieldGaussian(self.posterior.mean + drift, self.posterior.std)
+        return train(self.family, self.data, self.posterior, on_step=lambda step, _: on_step(step)).posterior
 
 
 def _manifest(path: Path) -> tuple[str, dict[str, Any]]:

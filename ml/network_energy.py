@@ -61,6 +61,10 @@ class NetworkEnergy:
             total += torch.autograd.grad(misfit, at)[0]
         return total
 
+    def gradient(self, drift: Tensor, rows: Tensor) -> Tensor:
+        """∇F(Δ) over these rows."""
+        return self.misfit_gradient(drift, rows) + self.prior_gradient(drift)
+
     def prior_energy(self, drift: Tensor) -> float:
         """f(Δ), but for a constant."""
         return float((self.draws.mean(0) + drift).square().sum()) / (2 * self.network.prior_std**2)

@@ -128,7 +128,9 @@ def forget_network(
     fall below the prior's.
     """
     started = time.perf_counter()
-    _check(network, posterior, data, forgotten)
+    check_posterior(network, posterior)
+    network.check_data(data)
+    network.check_data(retained_rows(data, forgotten))
     energy = NetworkEnergy(network, data, frozen_draws(posterior, recipe.draws, seed=0))
     precision = posterior.std.square().reciprocal()
     step = influence(energy, precision, forgotten, generator, recipe)
@@ -175,15 +177,13 @@ def influence(
     step = trusted_step(energy, precision, pull, retained, size, generator, recipe)
     if len(forgotten) < recipe.large_share * len(energy.data):
         return step
-
-    def slope(drift: Tensor) -> Tensor:
-        return energy.misfit_gradient(drift, retained) + energy.prior_gradient(drift)
-
-    tilt = slope(origin) + pull
+    tilt = energy.gradient(origin, retained) + pull
     for _ in range(recipe.steps_of_large - 1):
         moved = replace(energy, draws=energy.draws + step.drift)
         try:
-            further = trusted_step(moved, precision, tilt - slope(step.drift), retained, size, generator, recipe)
+            further = trusted_step(
+                moved, precision, tilt - energy.gradient(step.drift, retained), retained, size, generator, recipe
+            )
         except NumericalFailure:
             return step  # as far as the energy can be trusted
         step = step.then(further)
@@ -288,10 +288,9 @@ def spread_out(samples: Tensor, most: int) -> Tensor:
     return samples[torch.linspace(0, len(samples) - 1, min(most, len(samples))).round().long()]
 
 
-def _check(network: Network, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor) -> None:
+def check_posterior(network: Network, posterior: MeanFieldGaussian) -> None:
+    """Raise InvalidInput unless the posterior belongs to this network."""
     if posterior.mean.shape != (network.parameter_count,):
         raise InvalidInput(
             f"posterior has shape {tuple(posterior.mean.shape)}: this network has {network.parameter_count} parameters"
         )
-    network.check_data(data)
-    network.check_data(retained_rows(data, forgotten))

@@ -6,6 +6,9 @@ Gaussian, where a step of length r is a divergence of about ½r²,
     residual     ‖D^(-½)∇F‖              D = diag(1/σ², 2/σ²) over (μ, σ)
     lambda_min   of D^(-½)∇²F D^(-½)     so that residual/lambda_min is about the distance to the optimum
 
+Of a network's means alone, on a sample of rows and with Lanczos' lower bound, since no Hessian can be stored; beside
+the pull of a single row there, because training by minibatches leaves the pull of hundreds.
+
 Of a sample set the question is whether it was drawn from its posterior: R̂, effective sample size, width.
 """
 
@@ -20,16 +23,23 @@ from torch.func import grad, vmap
 
 from ml.certify.certificate import Level, plain
 from ml.certify.kantorovich import certify_expansion
+from ml.certify.lanczos import least_eigenvalue
 from ml.curvature import ROWS_AT_ONCE, Potential
 from ml.inference.diagnostics import Diagnostics, at_even_steps, diagnose
 from ml.models.family import Expansion, Family
 from ml.models.likelihood import Likelihood
+from ml.models.network import Network
+from ml.network_energy import NetworkEnergy, frozen_draws
+from ml.network_forgetting import OURS, check_posterior
 from ml.posterior import MeanFieldGaussian
 from ml.sample_set import SampleSet
 
 CONVERGED = 1e-6
 """Nats from the optimum below which training leaves nothing that a policy would notice."""
 _WIDTH_DRAWS = 200
+_MOST_PULLING = 0.01  # of the rows
+_LANCZOS_STEPS = 20
+_CONFIDENCE = 0.99
 
 POLISH = "`lethe model polish` brings it there"
 RESTART = (
@@ -91,6 +101,34 @@ def check_variational(family: Family, posterior: MeanFieldGaussian, data: Tensor
     return Readiness(("proved",), distance, numbers, tuple(findings), ())
 
 
+def check_network(network: Network, posterior: MeanFieldGaussian, data: Tensor, seed: int = 0) -> Readiness:
+    """Of a network's mean-field posterior and the rows it was trained on. Its certificates are never proved."""
+    check_posterior(network, posterior)
+    network.check_data(data)
+    generator = torch.Generator().manual_seed(seed)
+    energy = NetworkEnergy(network, data, frozen_draws(posterior, OURS.draws, seed=0))
+    rows = torch.randperm(len(data), generator=generator)[: OURS.least_rows].to(data.device)
+    residual = float(
+        (posterior.std * energy.gradient(torch.zeros_like(posterior.mean), torch.arange(len(data)))).norm()
+    )
+    squares = energy.fisher_diagonal(rows, generator) / len(rows)
+    of_a_row = math.sqrt(float(posterior.std.square().dot(squares)))
+    numbers = {
+        "residual": residual,
+        "residual_of_a_row": of_a_row,
+        "lambda_min": _least_curvature(energy, posterior.std, rows, generator),
+    }
+    pulling = residual / of_a_row
+    findings = (
+        f"the gradient left by training is {residual:.2g} in the natural metric: {pulling:.0f} rows, all pulling the "
+        f"same way, make as large a one, of {len(data)}",
+    )
+    if pulling > _MOST_PULLING * len(data):
+        advice = (f"training has not come to rest, and forgetting cannot mend that: {POLISH}",)
+        return Readiness(("estimated",), math.nan, numbers, findings, advice)
+    return Readiness(("estimated",), math.nan, numbers, findings, ())
+
+
 def check_samples(likelihood: Likelihood, sample_set: SampleSet, data: Tensor) -> Readiness:
     """Of stored samples and the rows they were drawn for."""
     likelihood.check_data(data)
@@ -118,6 +156,15 @@ def diagnose_samples(likelihood: Likelihood, sample_set: SampleSet, data: Tensor
     looked_at = at_even_steps(draws, min(draws.shape[1], _WIDTH_DRAWS))
     slope = vmap(grad(Potential(likelihood, data).value), chunk_size=max(1, ROWS_AT_ONCE // len(data)))
     return diagnose(draws, slope(looked_at.flatten(0, 1)).view_as(looked_at))
+
+
+def _least_curvature(energy: NetworkEnergy, std: Tensor, rows: Tensor, generator: torch.Generator) -> float:
+    """Of the linearised network in the natural metric: what the prior alone gives, or Lanczos' bound if more."""
+    curvature = energy.curvature(rows, len(energy.data) / len(rows))
+    found = least_eigenvalue(
+        lambda vector: std * curvature(std * vector), len(std), _LANCZOS_STEPS, _CONFIDENCE, generator
+    )
+    return max(found.lower_bound, float((std / energy.network.prior_std).square().min()))
 
 
 def _natural(at: Expansion) -> tuple[float, float]:

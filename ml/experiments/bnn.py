@@ -221,7 +221,7 @@ def _gradients(scene: Scene, draws: Tensor, forgotten: Tensor, plan: Plan) -> di
     keep = torch.ones(len(scene.train), dtype=torch.bool)
     keep[forgotten] = False
     retained = torch.nonzero(keep).flatten()
-    seconds, rest = timed(lambda: energy.misfit_gradient(origin, retained) + energy.prior_gradient(origin))
+    seconds, rest = timed(lambda: energy.gradient(origin, retained))
     return {
         "gradient_left": float((rest + pull).norm()),
         "gradient_group": float(pull.norm()),

@@ -183,7 +183,7 @@ def _descend(
 
     def closure() -> Tensor:
         drift = std * whitened.detach()
-        whitened.grad = std * (energy.misfit_gradient(drift, rows) + energy.prior_gradient(drift))
+        whitened.grad = std * energy.gradient(drift, rows)
         return torch.tensor(energy.misfit(drift, rows) + energy.prior_energy(drift), dtype=torch.float64)
 
     optimiser.step(closure)  # type: ignore[no-untyped-call]

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from lethe.cli import app
 from ml.models.linear import LinearRegression
+from ml.models.mlp import MLP
 from ml.posterior import MeanFieldGaussian
 
 CONFIG = {"dimensions": 2, "noise_std": 1.0, "prior_std": 1.0}
@@ -43,6 +44,24 @@ def test_check_advises_polish_and_polish_makes_it_ready(files: list[str], tmp_pa
     assert after.exit_code == 0
     assert json.loads(after.stdout)["distance"] < 1e-12
     assert "proved" in runner.invoke(app, ["model", "check", files[0], polished, files[2]]).stdout
+
+
+def test_a_network_is_brought_to_rest(tmp_path: Path) -> None:
+    config = {"dimensions": 2, "hidden": 3, "classes": 2}
+    data = torch.randn(200, 3, generator=torch.Generator().manual_seed(1))
+    data[:, -1] = (data[:, 0] > 0).float()
+    (tmp_path / "manifest.json").write_text(json.dumps({"family": "mlp", "config": config}))
+    (tmp_path / "posterior.safetensors").write_bytes(MLP(2, 3, 2).initial(seed=1).to_bytes())
+    save_file({"x": data}, tmp_path / "records.safetensors")
+    names = [str(tmp_path / name) for name in ("manifest.json", "posterior.safetensors", "records.safetensors")]
+    polished, runner = str(tmp_path / "polished.safetensors"), CliRunner()
+    assert runner.invoke(app, ["model", "polish", *names, "--out", polished]).exit_code == 0
+    before, after = (
+        json.loads(runner.invoke(app, ["model", "check", names[0], one, names[2], "--json"]).stdout)
+        for one in (names[1], polished)
+    )
+    assert before["levels"] == after["levels"] == ["estimated"]
+    assert after["numbers"]["residual"] < before["numbers"]["residual"]
 
 
 def test_samples_are_checked_but_not_polished(files: list[str], tmp_path: Path) -> None:

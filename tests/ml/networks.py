@@ -86,7 +86,7 @@ def minimised(energy: NetworkEnergy, rows: Tensor) -> Tensor:
 
     def closure() -> Tensor:
         at = drift.detach()
-        drift.grad = energy.misfit_gradient(at, rows) + energy.prior_gradient(at)
+        drift.grad = energy.gradient(at, rows)
         return torch.tensor(energy.misfit(at, rows) + energy.prior_energy(at), dtype=torch.float64)
 
     optimiser.step(closure)  # type: ignore[no-untyped-call]

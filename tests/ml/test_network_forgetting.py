@@ -50,10 +50,6 @@ def rows_of(energy: NetworkEnergy, without: Tensor) -> Tensor:
     return torch.nonzero(keep).flatten()
 
 
-def gradient(energy: NetworkEnergy, drift: Tensor, rows: Tensor) -> Tensor:
-    return energy.misfit_gradient(drift, rows) + energy.prior_gradient(drift)
-
-
 def trained(network: Network, n: int, std: float) -> tuple[NetworkEnergy, MeanFieldGaussian]:
     """At a minimum of the frozen energy of its own two draws, widths held."""
     data = learnable_rows(network, n)

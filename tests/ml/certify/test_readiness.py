@@ -7,11 +7,14 @@ import re
 import pytest
 import torch
 
-from ml.certify.readiness import check_samples, check_variational
+from ml.certify.readiness import check_network, check_samples, check_variational
 from ml.models.linear import LinearRegression
+from ml.network_energy import NetworkEnergy, frozen_draws
+from ml.network_forgetting import OURS
 from ml.posterior import MeanFieldGaussian
 from ml.sample_set import SampleSet
 from tests.ml.conftest import Scene, saddle
+from tests.ml.networks import TINY, dense_gauss_newton, learnable_rows, minimised
 
 FAMILY = LinearRegression(dimensions=3, noise_std=0.5, prior_std=1.0)
 
@@ -69,6 +72,22 @@ def test_a_saddle_cannot_be_polished(scene: Scene) -> None:
     assert found.levels == ()
     assert found.numbers["lambda_min"] <= 0
     assert "another start" in found.advice[0]
+
+
+def test_a_network_at_rest_is_ready_to_be_estimated_and_one_that_trembles_is_not() -> None:
+    data = learnable_rows(TINY, 400)
+    start = MeanFieldGaussian(TINY.initial(seed=4).mean, torch.full((TINY.parameter_count,), 0.02).double())
+    energy = NetworkEnergy(TINY, data, frozen_draws(start, OURS.draws, seed=0))
+    settled = MeanFieldGaussian(start.mean + minimised(energy, torch.arange(400)), start.std)
+    resting, moving = (check_network(TINY, posterior, data) for posterior in (settled, start))
+    assert (resting.levels, resting.ready) == (("estimated",), True)
+    assert (moving.levels, moving.ready) == (("estimated",), False)
+    assert "polish" in moving.advice[0]
+    exact = (settled.std * energy.gradient(settled.mean - start.mean, torch.arange(400))).norm()
+    assert resting.numbers["residual"] == pytest.approx(float(exact), abs=1e-6)
+    curvature = dense_gauss_newton(TINY, settled.mean, data) + torch.eye(31).double() / TINY.prior_std**2
+    least = torch.linalg.eigvalsh(curvature * settled.std * settled.std.unsqueeze(1))[0]
+    assert 0 < resting.numbers["lambda_min"] < 2 * float(least)
 
 
 def test_samples_of_the_posterior_are_ready_to_be_estimated() -> None:
