@@ -42,7 +42,7 @@ up: setup
 	$(RUN)/lethe up $(ARGS)
 
 test: setup
-	$(RUN)/pytest -m "" $(ARGS)
+	$(RUN)/pytest -m "" -n auto --dist worksteal $(ARGS)
 
 bench: setup
 	$(RUN)/lethe bench forget $(ARGS)

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ml.certify.certificate import Certificate
+from ml.certify.network import certify_network
 from ml.experiments.timing import timed
 from ml.inference.bayes_by_backprop import BayesByBackprop, train_network
 from ml.inference.chains import Chains, sample
@@ -41,6 +43,9 @@ class Method(Protocol):
         """Those on whose energy our step works."""
 
     def ours(self, network: Network, posterior: Any, data: Tensor, forgotten: Tensor) -> tuple[Any, TrustedStep]: ...
+
+    def certify(self, network: Network, before: Any, after: Any, data: Tensor, forgotten: Tensor) -> Certificate | None:
+        """Of our way, where this kind of inference has one."""
 
     def paper(
         self, network: Network, posterior: Any, data: Tensor, forgotten: Tensor, report: Report
@@ -79,6 +84,12 @@ class Variational:
         outcome = forget_network(network, posterior, data, forgotten, torch.Generator().manual_seed(1))
         return outcome.posterior, outcome.step
 
+    def certify(
+        self, network: Network, before: MeanFieldGaussian, after: MeanFieldGaussian, data: Tensor, forgotten: Tensor
+    ) -> Certificate:
+        # Another seed than that of the step: the rows that judge it must not be those it was made from.
+        return certify_network(network, before, after, data, forgotten, torch.Generator().manual_seed(2))
+
     def paper(
         self, network: Network, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor, report: Report
     ) -> tuple[MeanFieldGaussian, float]:
@@ -114,6 +125,9 @@ class Sampled:
     ) -> tuple[SampleSet, TrustedStep]:
         outcome = forget_network_samples(network, posterior, data, forgotten, torch.Generator().manual_seed(1))
         return outcome.sample_set, outcome.step
+
+    def certify(self, network: Network, before: SampleSet, after: SampleSet, data: Tensor, forgotten: Tensor) -> None:
+        """None: weights say nothing about so many parameters from so few draws, of chains that warn."""
 
     def paper(
         self, network: Network, posterior: SampleSet, data: Tensor, forgotten: Tensor, report: Report

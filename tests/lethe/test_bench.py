@@ -44,7 +44,7 @@ def test_json_has_one_object_a_line_with_the_agreed_keys() -> None:
 
 
 def test_a_table_for_people_and_a_clear_refusal() -> None:
-    shown = CliRunner().invoke(app, ["bench", "forget", "--case", "gmm-vi", "--removed", "4"], env={"COLUMNS": "140"})
+    shown = CliRunner().invoke(app, ["bench", "forget", "--case", "gmm-vi", "--removed", "4"])
     assert "gmm-vi" in shown.stdout
     assert "4 of 2000" in shown.stdout
     refused = CliRunner().invoke(app, ["bench", "forget", "--case", "gmm-hmc"])
@@ -66,14 +66,14 @@ def test_networks_have_no_divergence_but_times_and_residuals(tmp_path: Path, mon
     assert set(row) == KEYS
     assert (row["kl_ours"], row["n"]) == (None, 1437)
     assert row["speedup_vs_retrain"] == row["seconds_retrain"] / row["seconds_ours"]
-    table = CliRunner().invoke(app, command, env={"COLUMNS": "140"})
+    table = CliRunner().invoke(app, command)
     assert "not defined" in table.stdout
 
 
 @pytest.mark.slow
 def test_solvers_are_compared_product_by_product(tmp_path: Path) -> None:
     command = ["bench", "solve", "--case", "mlp", "--products", "20", "--out", str(tmp_path)]
-    shown = CliRunner().invoke(app, command, env={"COLUMNS": "140"})
+    shown = CliRunner().invoke(app, command)
     assert shown.exit_code == 0, shown.output
     assert "preconditioned" in shown.stdout
     assert {path.name for path in tmp_path.iterdir()} == {"solve-mlp.png", "solve-mlp.svg"}

@@ -53,7 +53,7 @@ def test_json_has_one_object_a_line_and_family_with_the_agreed_keys(tmp_path: Pa
 def test_a_table_for_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certify_figure, "draw", lambda *_: [])  # another test looks at it
     command = ["bench", "certify", "--family", "linear-regression", "--trials", "5", "--out", str(tmp_path)]
-    shown = CliRunner().invoke(app, command, env={"COLUMNS": "160"})
+    shown = CliRunner().invoke(app, command)
     assert shown.exit_code == 0, shown.output
     assert "linear-regression" in shown.stdout
     assert "violations" in shown.stdout
@@ -70,7 +70,7 @@ def test_a_table_for_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_a_clear_refusal(options: list[str], message: str, tmp_path: Path) -> None:
     command = ["bench", "certify", "--out", str(tmp_path / "none"), *options]
-    refused = CliRunner().invoke(app, command, env={"COLUMNS": "160"})
+    refused = CliRunner().invoke(app, command)
     assert refused.exit_code == 2
     assert message in refused.output
 

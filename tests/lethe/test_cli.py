@@ -78,7 +78,7 @@ def test_a_token_is_shown_once_stored_hashed_and_can_be_revoked() -> None:
         token = next(token for token in list_tokens(session) if token.caller == "ops")
         assert find_caller(session, secret) is not None
     assert secret.encode() not in Path(".lethe/lethe.db").read_bytes() + Path(".lethe/lethe.db-wal").read_bytes()
-    assert str(token.id)[:8] in RUN.invoke(app, ["token", "list"], env={"COLUMNS": "200"}).output
+    assert str(token.id)[:8] in RUN.invoke(app, ["token", "list"]).output
     assert RUN.invoke(app, ["token", "revoke", str(token.id)]).exit_code == 0
     with database.reading() as session:
         assert find_caller(session, secret) is None

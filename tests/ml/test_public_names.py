@@ -15,6 +15,7 @@ def test_the_public_names() -> None:
         "MeanFieldGaussian",
         "NumericalFailure",
         "Outcome",
+        "Policy",
         "Rung",
         "Trained",
         "build",
@@ -28,6 +29,8 @@ def test_the_public_names() -> None:
 
 HOT_PATH = (
     "forgetting.py",
+    "ladder.py",
+    "policy.py",
     "posterior.py",
     "certify/kantorovich.py",
     "inference/newton.py",

@@ -12,7 +12,7 @@ from service.store import errors as store
 from service.store.tables import Role
 from tests.service.conftest import Api
 
-UNKNOWN = uuid.uuid4()
+UNKNOWN = uuid.UUID("00000000-0000-4000-8000-000000000000")
 
 
 @pytest.mark.parametrize(
