@@ -10,7 +10,7 @@ from datetime import timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.store import audit
+from service.store import audit, deadlines
 from service.store.errors import NotFound
 from service.store.identities import anonymous_commitment, commitment, find_subjects
 from service.store.tables import (
@@ -67,14 +67,15 @@ def create(session: Session, new: NewDeletion) -> DeletionView:
     """Store a request for every model that holds one of its subjects, or complete it if none does."""
     if new.model_ids is not None:
         _require_models(session, new.model_ids)
-    subjects = find_subjects(session, new.lookups)
+    subjects, received_at = find_subjects(session, new.lookups), now()
     deletion = Deletion(
         id=uuid.uuid4(),
         caller=new.caller,
         regulation=new.regulation,
         status=DeletionStatus.PENDING,
         request_id=new.request_id,
-        received_at=now(),
+        received_at=received_at,
+        due_at=deadlines.due(new.regulation, received_at),
     )
     session.add(deletion)
     session.flush()

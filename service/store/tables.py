@@ -60,6 +60,7 @@ class DeletionStatus(StrEnum):
     RUNNING = "running"  # in a batch that a worker holds
     COMPLETED = "completed"  # forgotten, erased, certified; or no model held the subject
     FAILED = "failed"  # given up; `failure` says why in plain words
+    CANCELLED = "cancelled"  # taken back by its caller before a worker began
 
 
 class BatchStatus(StrEnum):
@@ -176,7 +177,12 @@ class Deletion(Base):
     request_id: Mapped[str] = mapped_column(String(64))
     """Of the HTTP request that brought it; every log line about this deletion carries it."""
     received_at: Mapped[datetime] = mapped_column(default=now)
+    due_at: Mapped[datetime] = mapped_column(index=True)
+    """As its regulation counts, frozen at receipt; later only by an extension."""
+    extension_reason: Mapped[str | None] = mapped_column(Text)
     completed_at: Mapped[datetime | None]
+
+    __table_args__ = (Index("ix_deletions_received_at_id", "received_at", "id"),)
 
 
 class DeletionSubject(Base):
@@ -221,6 +227,9 @@ class Batch(Base):
     started_at: Mapped[datetime] = mapped_column(default=now)
     finished_at: Mapped[datetime | None]
     failure: Mapped[str | None] = mapped_column(Text)
+    device: Mapped[str | None] = mapped_column(String(32))
+    rungs: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    """Each rung that was tried, with the bound it reached and its seconds."""
 
     __table_args__ = (
         Index(

@@ -7,10 +7,11 @@ from alembic import command
 from sqlalchemy import inspect, text
 
 from service.settings import Settings
-from service.store import migrate
+from service.store import deadlines, migrate
 from service.store.database import Database
 from service.store.models import current_version, find_model
-from tests.samples import register_sample
+from service.store.tables import Deletion
+from tests.samples import ask, register_sample
 
 
 def test_up_down_and_up_again(database: Database) -> None:
@@ -35,6 +36,16 @@ def test_a_model_keeps_its_policy(settings: Settings, database: Database) -> Non
         policy = find_model(session, model_id).policy
         assert current_version(session, model_id).record_count == 40
     assert policy == {"epsilon": 1e-5, "level": "proved", "rungs": ["influence", "newton"], "seconds": None}
+
+
+def test_a_deletion_gets_its_deadline(settings: Settings, database: Database) -> None:
+    register_sample(settings, database)
+    asked = ask(settings, database, 1).deletion
+    migrate._run(database, lambda config: command.downgrade(config, "0002"))
+    migrate.upgrade(database)
+    with database.reading() as session:
+        found = session.get_one(Deletion, asked.id)
+    assert found.due_at == asked.due_at == deadlines.due("gdpr", asked.received_at)
 
 
 def test_an_up_to_date_database_is_left_alone(database: Database) -> None:
