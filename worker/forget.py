@@ -76,6 +76,7 @@ def _process(workshop: Workshop, claim: Claim, lease: Lease) -> Processed:
         posterior_digest=_save(workshop, claim, "posterior", outcome.posterior.to_bytes()),
         dataset_digest=_save(workshop, claim, "dataset", retained.to_bytes()),
         record_count=len(retained.records),
+        device=str(model.rows.device),
         evidence=evidence,
     )
 

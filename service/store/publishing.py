@@ -42,6 +42,7 @@ class Processed:
     posterior_digest: str
     dataset_digest: str
     record_count: int
+    device: str
     evidence: Evidence
 
 
@@ -50,6 +51,7 @@ def publish(
 ) -> Sequence[uuid.UUID]:
     """Make the new version current, erase, complete and certify: all of it or none. Returns the certificates."""
     batch = end(session, claim.batch_id, BatchStatus.PUBLISHED)
+    batch.device, batch.rungs = processed.device, [dict(rung) for rung in processed.evidence.rungs]
     model = session.get_one(Model, claim.model_id)
     _check_policy(model, processed.evidence)
     before = current_version(session, claim.model_id)

@@ -162,6 +162,18 @@ def test_a_certificate_carries_what_an_attacker_could_still_learn(
         assert set(worst) == {"commitment", "p_value", "p_value_before", "adjusted"}
 
 
+def test_a_batch_keeps_its_device_and_its_rungs(settings: Settings, database: Database, workshop: Workshop) -> None:
+    model_id = samples.register_sample(settings, database)
+    samples.ask(settings, database, 2)
+    forget_pending(workshop, model_id)
+    with database.reading() as session:
+        batch = session.scalars(select(Batch)).one()
+    assert batch.device in ("cpu", "cuda:0")
+    assert batch.rungs is not None
+    assert batch.rungs[0]["name"] == "influence"
+    assert batch.rungs[-1]["level"] == "proved"
+
+
 def test_without_never_seen_rows_no_attack_is_told(settings: Settings, database: Database, workshop: Workshop) -> None:
     model_id = samples.register_sample(settings, database)
     samples.ask(settings, database, 2)
