@@ -150,7 +150,15 @@ def api(data_dir: DataDir = None, host: Host = "127.0.0.1", port: Port = 8000) -
     from service.app import create_app
 
     settings = _migrated(data_dir)
-    uvicorn.run(create_app(settings), host=host, port=port, log_config=None, access_log=False, server_header=False)
+    uvicorn.run(
+        create_app(settings),
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=5,  # an open stream of events would hold it up for as long as it is read
+    )
 
 
 @app.command(rich_help_panel=RUN)

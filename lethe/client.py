@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-TERMINAL = ("completed", "failed")
+TERMINAL = ("completed", "failed", "cancelled")
 POLL_SECONDS = 0.2
 
 

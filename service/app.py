@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from service import errors
 from service.middleware import BodyLimit, RequestScope
 from service.resources import Resources
-from service.routes import certificates, deletions, models, system
+from service.routes import audit, certificates, deletions, jobs, models, system
 from service.settings import Settings
 
 DESCRIPTION = "Makes Bayesian models forget people, and proves it. Start with **POST /api/v1/deletions**."
@@ -34,7 +34,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.resources = resources
     errors.install(app)
-    for module in (deletions, certificates, models, system):
+    for module in (deletions, certificates, models, jobs, audit, system):
         app.include_router(module.router)
     app.add_middleware(
         BodyLimit,

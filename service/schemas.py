@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 import uuid
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
-from service.store.deletions import DeletionView
-from service.store.tables import DeletionStatus, Model, Version
+from service.store.deletions import OPEN, DeletionView, TargetView
+from service.store.history import Event
+from service.store.listing import Criteria
+from service.store.paging import Page, Position, Window
+from service.store.tables import DeletionStatus, Model, Version, now
 
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("outside the years 1 to 9999 in UTC") from None
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
 class IdentityIn(Strict):
@@ -37,8 +59,20 @@ class ModelProgress(BaseModel):
     attempts: int
     phase: str | None = Field(description="What the worker is doing now.")
     percent: float | None
+    estimated_end: datetime | None = Field(
+        description="If the rest goes as fast as what is done. Null while it is unknown."
+    )
     failure: str | None = Field(description="Why the last attempt failed, in plain words.")
     certificate: str | None = Field(description="Where to download the certificate.")
+
+
+WHAT_HAPPENS_NEXT = {
+    DeletionStatus.PENDING: "A worker takes it up shortly. Until then it can be cancelled.",
+    DeletionStatus.RUNNING: "A worker is removing the records from the models. Certificates follow when it is done.",
+    DeletionStatus.COMPLETED: "Nothing: it is done. Download the certificates, or read `outcome` if there is none.",
+    DeletionStatus.FAILED: "Nothing until somebody retries it: read `failure` of each model, remove the cause, retry.",
+    DeletionStatus.CANCELLED: "Nothing: it was taken back. Send a new request to delete after all.",
+}
 
 
 class DeletionOut(BaseModel):
@@ -47,14 +81,87 @@ class DeletionOut(BaseModel):
     regulation: str
     subjects: list[str] = Field(description="Keyed commitments: what log and certificate call the subjects.")
     received_at: datetime
+    due_at: datetime = Field(description="By when the regulation wants it done.")
+    days_left: int | None = Field(description="Whole days until `due_at`, negative when late. Null once it is done.")
+    overdue: bool
+    extension_reason: str | None = Field(description="Why `due_at` was moved, if it was.")
     completed_at: datetime | None
     outcome: str | None = Field(description="Said when there was nothing to forget.")
+    what_happens_next: str
     request_id: str
     models: list[ModelProgress]
 
 
 class DeletionReceipt(DeletionOut):
     receipt: str = Field(description="A signed bundle, for `lethe verify`: our word that the request is durable.")
+
+
+class DeletionFilters(Strict):
+    """Query parameters that choose deletions. All given ones must hold; ranges include `_from` and not `_to`."""
+
+    regulation: Literal["gdpr", "ccpa"] | None = None
+    model: uuid.UUID | None = Field(default=None, description="Only those that concern this model.")
+    received_from: Moment | None = None
+    received_to: Moment | None = None
+    due_from: Moment | None = None
+    due_to: Moment | None = None
+    overdue: bool | None = Field(default=None, description="Past `due_at`, and neither completed nor cancelled.")
+
+    def criteria(self, caller: str | None, statuses: list[DeletionStatus] | None = None) -> Criteria:
+        """With `caller` given, only theirs."""
+        chosen = self.model_dump(include=set(DeletionFilters.model_fields) - {"model"})
+        return Criteria(caller=caller, statuses=statuses or [], model_id=self.model, **chosen)
+
+
+class DeletionSelection(DeletionFilters):
+    status: Annotated[list[DeletionStatus], Field(max_length=len(DeletionStatus))] = Field(
+        default=[], description="Repeat it to allow several."
+    )
+
+
+class DeletionQuery(DeletionSelection):
+    limit: int = Field(default=50, ge=1, le=200)
+    cursor: str | None = Field(default=None, max_length=64, description="`next_cursor` of the page before.")
+
+    @field_validator("cursor")
+    @classmethod
+    def _ours(cls, cursor: str | None) -> str | None:
+        return cursor and Position.decode(cursor).encode()
+
+    @property
+    def window(self) -> Window:
+        return Window(self.limit, Position.decode(self.cursor) if self.cursor else None)
+
+
+class DeletionPage(BaseModel):
+    items: list[DeletionOut] = Field(description="Newest first.")
+    next_cursor: str | None = Field(description="Null on the last page.")
+
+
+class DeletionEvent(BaseModel):
+    id: int
+    at: datetime
+    actor: str = Field(description="A caller, a worker, or `lethe` itself.")
+    action: str = Field(examples=["deletion.received"])
+    details: dict[str, Any]
+
+
+class DeletionHistory(BaseModel):
+    items: list[DeletionEvent] = Field(description="Oldest first; of a very long history the newest 1,000.")
+
+
+class ExtensionIn(Strict):
+    until: Moment = Field(description="The new `due_at`.", examples=["2030-03-31T12:00:00Z"])
+    reason: Annotated[
+        str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]+$")
+    ] = Field(
+        description="One line, kept in the audit trail for ever: name no person.",
+        examples=["The model is being retrained; complexity under article 12(3)."],
+    )
+
+
+class RetriedOut(BaseModel):
+    retried: int = Field(description="How many deletions are pending again. At the limit of 10,000, ask again.")
 
 
 class GaussianMixtureConfig(Strict):
@@ -124,29 +231,46 @@ class PublicKeys(BaseModel):
 
 
 def deletion_out(view: DeletionView) -> DeletionOut:
-    deletion = view.deletion
+    deletion, moment = view.deletion, now()
+    counts = deletion.status in OPEN
     return DeletionOut(
         id=deletion.id,
         status=DeletionStatus(deletion.status),
         regulation=deletion.regulation,
         subjects=list(view.commitments),
         received_at=deletion.received_at,
+        due_at=deletion.due_at,
+        days_left=(deletion.due_at - moment) // timedelta(days=1) if counts else None,
+        overdue=counts and deletion.due_at < moment,
+        extension_reason=deletion.extension_reason,
         completed_at=deletion.completed_at,
         outcome=deletion.outcome,
+        what_happens_next=WHAT_HAPPENS_NEXT[DeletionStatus(deletion.status)],
         request_id=deletion.request_id,
-        models=[
-            ModelProgress(
-                model_id=target.model_id,
-                status=DeletionStatus(target.status),
-                attempts=target.attempts,
-                phase=target.phase,
-                percent=target.percent,
-                failure=target.failure,
-                certificate=target.certificate_id and f"/api/v1/certificates/{target.certificate_id}",
-            )
-            for target in view.targets
-        ],
+        models=[_progress(target) for target in view.targets],
     )
+
+
+def _progress(target: TargetView) -> ModelProgress:
+    return ModelProgress(
+        model_id=target.model_id,
+        status=DeletionStatus(target.status),
+        attempts=target.attempts,
+        phase=target.phase,
+        percent=target.percent,
+        estimated_end=target.estimated_end,
+        failure=target.failure,
+        certificate=target.certificate_id and f"/api/v1/certificates/{target.certificate_id}",
+    )
+
+
+def page_out(page: Page[DeletionView]) -> DeletionPage:
+    items = [deletion_out(view) for view in page.items]
+    return DeletionPage(items=items, next_cursor=page.end.encode() if page.end else None)
+
+
+def event_out(event: Event) -> DeletionEvent:
+    return DeletionEvent(id=event.id, at=event.at, actor=event.actor, action=event.action, details=event.details)
 
 
 def model_out(model: Model, version: Version) -> ModelOut:

@@ -1,25 +1,35 @@
-"""Models: registration, what is current, and its posterior to pull."""
+"""Models: registration, versions, policy, and the current posterior to pull."""
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Body, Depends, Header, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
 
+from service.audit_schemas import ModelPage, VersionPage, WindowQuery, cursor_of, version_out
 from service.errors import field_path
-from service.resources import Engineer, ModelReader, Resources, ResourcesDep
-from service.schemas import IdentityIn, Manifest, ModelOut, model_out
+from service.resources import Engineer, ModelReader, Resources, ResourcesDep, allowed
+from service.schemas import IdentityIn, Manifest, ModelOut, Policy, model_out
+from service.store import models
 from service.store.doorbell import CHECK_TASK
 from service.store.errors import InvalidRegistration
 from service.store.identities import Identity
-from service.store.models import Registration, current_version, find_model, register
+from service.store.models import Registration, change_policy, current_version, find_model, register
+from service.store.tables import Role
+from service.store.tokens import Caller
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"])
 
+PolicySetter = Annotated[Caller, Depends(allowed(Role.OPERATOR, Role.ENGINEER))]
+PolicyBody = Annotated[
+    Policy, Body(examples=[{"epsilon": 1e-6, "level": "proved", "rungs": ["influence", "newton"], "seconds": 60}])
+]
 T = TypeVar("T")
 Subjects = TypeAdapter(Annotated[list[IdentityIn], Field(min_length=1)])
 PARTS = {
@@ -49,6 +59,24 @@ MULTIPART: dict[str, Any] = {
         },
     }
 }
+BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+PULLED: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The whole file.", "content": BYTES},
+    206: {"description": "The range that was asked for.", "content": BYTES},
+    304: {"description": "`If-None-Match` names the current posterior: nothing changed."},
+    416: {"description": "The range begins behind the end; `Content-Range` tells the size."},
+}
+TOLD: dict[int | str, dict[str, Any]] = {status: PULLED[status] for status in (200, 304)}
+# Longer numbers than any file has bytes are not worth reading.
+ONE_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII | re.IGNORECASE)
+
+
+@router.get("", response_model=ModelPage, summary="The models, newest first")
+def list_models(caller: ModelReader, resources: ResourcesDep, window: WindowQuery) -> ModelPage:
+    """Each with its current version."""
+    with resources.database.reading() as session:
+        found = models.page(session, window)
+    return ModelPage(items=[model_out(*row) for row in found.items], next_cursor=cursor_of(found))
 
 
 @router.post("", status_code=201, response_model=ModelOut, summary="Register a model", openapi_extra=MULTIPART)
@@ -66,15 +94,75 @@ def read_model(model_id: uuid.UUID, caller: ModelReader, resources: ResourcesDep
     return _model(resources, model_id)
 
 
-@router.get("/{model_id}/artifact", summary="Pull the current posterior", response_class=Response)
-def pull_posterior(model_id: uuid.UUID, caller: Engineer, resources: ResourcesDep) -> Response:
+@router.get("/{model_id}/versions", response_model=VersionPage, summary="The versions of a model, newest first")
+def list_versions(
+    model_id: uuid.UUID, caller: ModelReader, resources: ResourcesDep, window: WindowQuery
+) -> VersionPage:
+    """What each stood on, how ready it was, and whether its posterior was destroyed."""
+    with resources.database.reading() as session:
+        found = models.page_of_versions(session, model_id, window)
+    return VersionPage(items=[version_out(view) for view in found.items], next_cursor=cursor_of(found))
+
+
+@router.put("/{model_id}/policy", response_model=ModelOut, summary="Set what a version must meet")
+def set_policy(model_id: uuid.UUID, body: PolicyBody, caller: PolicySetter, resources: ResourcesDep) -> ModelOut:
+    """Takes the place of the whole policy, for jobs that begin from now on. Both policies go into the audit log."""
+    with resources.database.writing() as session:
+        model = change_policy(session, model_id, body.model_dump(), caller.name)
+        return model_out(model, current_version(session, model_id))
+
+
+@router.head("/{model_id}/artifact", summary="Which posterior is current", response_class=Response, responses=TOLD)
+@router.get("/{model_id}/artifact", summary="Pull the current posterior", response_class=Response, responses=PULLED)
+def pull_posterior(
+    model_id: uuid.UUID,
+    caller: Engineer,
+    resources: ResourcesDep,
+    request: Request,
+    if_none_match: Annotated[str | None, Header(description="ETags you have: 304 if one is current.")] = None,
+    range_: Annotated[str | None, Header(alias="Range", description="One range of bytes.")] = None,
+    if_range: Annotated[str | None, Header(description="An ETag: the range holds only for this file.")] = None,
+) -> Response:
     """The forgotten version as safetensors; its SHA-256 is the ETag and is what certificates name."""
     digest = _model(resources, model_id).posterior_sha256
-    return Response(
-        resources.artifacts.get(model_id, digest),
-        media_type="application/octet-stream",
-        headers={"ETag": f'"{digest}"'},
-    )
+    etag = f'"{digest}"'
+    headers = {"ETag": etag, "Accept-Ranges": "bytes"}
+    if if_none_match is not None and _names(if_none_match, etag):
+        return Response(status_code=304, headers=headers)
+    # Read as a whole also for a part of it: no byte leaves before the file has been checked against its digest.
+    content = resources.artifacts.get(model_id, digest)
+    part = None
+    if request.method == "GET" and range_ is not None and if_range in (None, etag):
+        part = byte_range(range_, len(content))
+    if part is None:
+        return Response(content, media_type="application/octet-stream", headers=headers)
+    headers["Content-Range"] = f"bytes {part.start}-{part.stop - 1}/{len(content)}"
+    return Response(content[part.start : part.stop], 206, headers, "application/octet-stream")
+
+
+def byte_range(header: str, size: int) -> range | None:
+    """Which bytes a Range header asks for; None if it is to be ignored (several, malformed, another unit).
+
+    RFC 9110, section 14: a range may end behind the end but not begin there; `-n` means the last n bytes.
+    """
+    asked = ONE_RANGE.fullmatch(header.strip())
+    if asked is None or asked.groups() == ("", ""):
+        return None
+    first, last = asked.groups()
+    if first and last and int(last) < int(first):
+        return None
+    start = int(first) if first else max(size - int(last), 0)
+    if start >= size:
+        raise HTTPException(
+            416, f"the file has {size} bytes; ask for a part of them", {"Content-Range": f"bytes */{size}"}
+        )
+    return range(start, min(int(last) + 1, size) if first and last else size)
+
+
+def _names(if_none_match: str, etag: str) -> bool:
+    """Weak comparison, as If-None-Match wants it."""
+    named = [name.strip().removeprefix("W/") for name in if_none_match.split(",")]
+    return "*" in named or etag in named
 
 
 def _model(resources: Resources, model_id: uuid.UUID) -> ModelOut:

@@ -1,13 +1,16 @@
-"""The life of a deletion: pending -> running -> completed, or failed. Each change of state is in this file."""
+"""The life of a deletion: pending -> running -> completed, failed or cancelled; always derived from its targets.
+
+Workers change targets in batches.py and publishing.py, people in interventions.py; all of them call `refresh`.
+"""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from service.store import audit, deadlines
@@ -27,6 +30,12 @@ from service.store.tables import (
 )
 
 NOBODY = "No model holds a record of this subject; there was nothing to forget."
+OPEN = (DeletionStatus.PENDING, DeletionStatus.RUNNING, DeletionStatus.FAILED)
+"""Not done and not taken back: the deadline still counts."""
+LEAST_PERCENT = 1.0
+"""Below it the pace is a guess about nothing, and the end could be beyond any calendar."""
+REFRESH_CHUNK = 5_000
+"""SQLite allows 32,766 bound values in one statement."""
 ALREADY_ERASED = "The subject's records were erased by an earlier deletion; there was nothing left to forget."
 
 
@@ -51,6 +60,7 @@ class TargetView:
     failure: str | None
     phase: str | None
     percent: float | None
+    estimated_end: datetime | None
     certificate_id: uuid.UUID | None
 
 
@@ -97,45 +107,72 @@ def create(session: Session, new: NewDeletion) -> DeletionView:
 
 def find(session: Session, deletion_id: uuid.UUID, caller: str | None) -> DeletionView:
     """One deletion; with `caller` given, only if it is theirs."""
+    return view(session, find_row(session, deletion_id, caller))
+
+
+def find_row(session: Session, deletion_id: uuid.UUID, caller: str | None) -> Deletion:
     deletion = session.get(Deletion, deletion_id)
     if deletion is None or (caller is not None and deletion.caller != caller):
         raise NotFound(f"there is no deletion {deletion_id}")
-    return view(session, deletion)
+    return deletion
 
 
 def view(session: Session, deletion: Deletion) -> DeletionView:
-    commitments = session.scalars(
-        select(DeletionSubject.commitment).where(DeletionSubject.deletion_id == deletion.id)
-    ).all()
-    rows = session.execute(
-        select(DeletionTarget, Batch, Certificate.id)
-        .outerjoin(Batch, Batch.id == DeletionTarget.batch_id)
-        .outerjoin(
-            Certificate,
-            (Certificate.deletion_id == DeletionTarget.deletion_id) & (Certificate.model_id == DeletionTarget.model_id),
-        )
-        .where(DeletionTarget.deletion_id == deletion.id)
-        .order_by(DeletionTarget.model_id)
-    )
-    return DeletionView(deletion, commitments, [_target_view(*row) for row in rows])
+    return views(session, [deletion])[0]
+
+
+def views(session: Session, deletions: Sequence[Deletion]) -> Sequence[DeletionView]:
+    """Each deletion with all that is shown of it, in two queries however many there are."""
+    ids = [deletion.id for deletion in deletions]
+    commitments: dict[uuid.UUID, list[str]] = {deletion_id: [] for deletion_id in ids}
+    for subject in session.execute(
+        select(DeletionSubject.deletion_id, DeletionSubject.commitment)
+        .where(DeletionSubject.deletion_id.in_(ids))
+        .order_by(DeletionSubject.deletion_id, DeletionSubject.commitment)
+    ):
+        commitments[subject.deletion_id].append(subject.commitment)
+    targets: dict[uuid.UUID, list[TargetView]] = {deletion_id: [] for deletion_id in ids}
+    for target, batch, certificate_id in session.execute(_targets_of(ids)):
+        targets[target.deletion_id].append(_target_view(target, batch, certificate_id))
+    return [DeletionView(deletion, commitments[deletion.id], targets[deletion.id]) for deletion in deletions]
 
 
 def refresh(session: Session, deletion_ids: Iterable[uuid.UUID], nothing_to_do: str = ALREADY_ERASED) -> None:
-    """Derive each deletion's state from its targets. Called in every transaction that changes a target."""
+    """Derive each deletion's state from its targets. Called in every transaction that changes a target.
+
+    The rows are locked before their targets are read: of two workers that finish two models of one deletion at the
+    same moment, the second sees what the first did. One order for everybody, so that they cannot deadlock.
+    """
     session.flush()
-    for deletion_id in deletion_ids:
-        deletion = session.get_one(Deletion, deletion_id)
-        statuses = set(session.scalars(select(DeletionTarget.status).where(DeletionTarget.deletion_id == deletion_id)))
-        deletion.status = _overall(statuses)
+    ids = sorted(set(deletion_ids))
+    for start in range(0, len(ids), REFRESH_CHUNK):
+        _refresh_chunk(session, ids[start : start + REFRESH_CHUNK], nothing_to_do)
+
+
+def _refresh_chunk(session: Session, ids: Sequence[uuid.UUID], nothing_to_do: str) -> None:
+    locked = session.scalars(
+        select(Deletion)
+        .where(Deletion.id.in_(ids))
+        .order_by(Deletion.id)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    ).all()
+    statuses: dict[uuid.UUID, set[str]] = {deletion_id: set() for deletion_id in ids}
+    for deletion_id, status in session.execute(
+        select(DeletionTarget.deletion_id, DeletionTarget.status).distinct().where(DeletionTarget.deletion_id.in_(ids))
+    ):
+        statuses[deletion_id].add(status)
+    certified = set(session.scalars(select(Certificate.deletion_id).where(Certificate.deletion_id.in_(ids))))
+    for deletion in locked:
+        deletion.status = _overall(statuses[deletion.id])
         if deletion.status == DeletionStatus.COMPLETED and deletion.completed_at is None:
             deletion.completed_at = now()
-            certified = session.scalar(select(Certificate.id).where(Certificate.deletion_id == deletion_id).limit(1))
-            deletion.outcome = None if certified else nothing_to_do
-            audit.record(session, "lethe", "deletion.completed", deletion_id)
+            deletion.outcome = None if deletion.id in certified else nothing_to_do
+            audit.record(session, "lethe", "deletion.completed", deletion.id)
 
 
 def _overall(statuses: set[str]) -> DeletionStatus:
-    for status in (DeletionStatus.RUNNING, DeletionStatus.PENDING, DeletionStatus.FAILED):
+    for status in (DeletionStatus.RUNNING, DeletionStatus.PENDING, DeletionStatus.FAILED, DeletionStatus.CANCELLED):
         if status in statuses:
             return status
     return DeletionStatus.COMPLETED
@@ -163,6 +200,19 @@ def _require_models(session: Session, model_ids: Sequence[uuid.UUID]) -> None:
             raise NotFound(f"there is no model {model_id}; leave `models` out to reach every model")
 
 
+def _targets_of(deletion_ids: Sequence[uuid.UUID]) -> Select[DeletionTarget, Batch, uuid.UUID]:
+    return (
+        select(DeletionTarget, Batch, Certificate.id)
+        .outerjoin(Batch, Batch.id == DeletionTarget.batch_id)
+        .outerjoin(
+            Certificate,
+            (Certificate.deletion_id == DeletionTarget.deletion_id) & (Certificate.model_id == DeletionTarget.model_id),
+        )
+        .where(DeletionTarget.deletion_id.in_(deletion_ids))
+        .order_by(DeletionTarget.deletion_id, DeletionTarget.model_id)
+    )
+
+
 def _target_view(target: DeletionTarget, batch: Batch | None, certificate_id: uuid.UUID | None) -> TargetView:
     running = batch if batch and target.status == DeletionStatus.RUNNING else None
     return TargetView(
@@ -172,5 +222,11 @@ def _target_view(target: DeletionTarget, batch: Batch | None, certificate_id: uu
         failure=target.failure,
         phase=running.phase if running else None,
         percent=running.percent if running else None,
+        estimated_end=_estimated_end(running.started_at, running.percent) if running else None,
         certificate_id=certificate_id,
     )
+
+
+def _estimated_end(started_at: datetime, percent: float) -> datetime | None:
+    """As if the rest went as fast as what is done: start + elapsed * 100 / percent. None before there is a pace."""
+    return started_at + (now() - started_at) * (100 / percent) if percent >= LEAST_PERCENT else None

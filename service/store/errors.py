@@ -5,6 +5,9 @@ StoreError
 ├── Gone                     it was there and was destroyed on purpose
 ├── InvalidRegistration      a model that does not fit together; `field` names the part
 ├── IdempotencyMismatch      a key was used before with another body
+├── NotCancellable           a worker has begun with the deletion, or it has ended
+├── NothingToRetry           no part of the deletion has failed
+├── InvalidExtension         a deadline that the regulation does not allow
 ├── ArtifactDamaged          a file no longer has the content it is named after
 ├── PolicyMissed             a bound above what the model's policy allows: not published
 └── LeaseLost                another worker took the batch over: nothing may be published
@@ -32,6 +35,18 @@ class InvalidRegistration(StoreError):
 
 
 class IdempotencyMismatch(StoreError):
+    pass
+
+
+class NotCancellable(StoreError):
+    pass
+
+
+class NothingToRetry(StoreError):
+    pass
+
+
+class InvalidExtension(StoreError):
     pass
 
 

@@ -1,4 +1,4 @@
-"""Models, their versions, and registration."""
+"""Models, their versions and policies, and registration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
-from sqlalchemy import insert, select
+from sqlalchemy import and_, insert, select
 from sqlalchemy.orm import Session
 
 from service.store import audit
@@ -17,7 +17,8 @@ from service.store.database import Database
 from service.store.datasets import Dataset, load_arrays, uploaded_dataset
 from service.store.errors import InvalidRegistration, NotFound
 from service.store.identities import ensure_subjects
-from service.store.tables import Model, Record, Version
+from service.store.paging import Page, Position, Window, cut, newest_first
+from service.store.tables import Artifact, Model, Record, Version
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,12 @@ class Registration:
     records: bytes
     lookups: Sequence[bytes]
     never_seen: bytes | None = None
+
+
+@dataclass(frozen=True)
+class VersionView:
+    version: Version
+    posterior: Artifact
 
 
 def register(database: Database, artifacts: ArtifactStore, registration: Registration, actor: str) -> uuid.UUID:
@@ -71,6 +78,37 @@ def find_model(session: Session, model_id: uuid.UUID) -> Model:
 
 def current_version(session: Session, model_id: uuid.UUID) -> Version:
     return session.scalars(select(Version).where(Version.model_id == model_id, Version.superseded_at.is_(None))).one()
+
+
+def page(session: Session, window: Window) -> Page[tuple[Model, Version]]:
+    """Models with their current versions, newest first."""
+    query = select(Model, Version).join(Version, and_(Version.model_id == Model.id, Version.superseded_at.is_(None)))
+    rows = [
+        (model, version) for model, version in session.execute(newest_first(query, Model.created_at, Model.id, window))
+    ]
+    return cut(rows, window, lambda row: Position(row[0].created_at, row[0].id))
+
+
+def page_of_versions(session: Session, model_id: uuid.UUID, window: Window) -> Page[VersionView]:
+    """All versions that a model ever had, newest first, with what became of their posteriors."""
+    find_model(session, model_id)
+    of_version = and_(Artifact.model_id == Version.model_id, Artifact.digest == Version.posterior_digest)
+    query = select(Version, Artifact).join(Artifact, of_version).where(Version.model_id == model_id)
+    rows = session.execute(newest_first(query, Version.created_at, Version.id, window))
+    views = [VersionView(version, artifact) for version, artifact in rows]
+    return cut(views, window, lambda view: Position(view.version.created_at, view.version.id))
+
+
+def change_policy(session: Session, model_id: uuid.UUID, policy: dict[str, Any], actor: str) -> Model:
+    """For batches claimed from now on. Setting what is set already changes nothing and is not logged."""
+    # A claim locks the same row, so that a batch works by the old policy or by the new one.
+    model = session.scalar(select(Model).where(Model.id == model_id).with_for_update())
+    if model is None:
+        raise NotFound(f"there is no model {model_id}")
+    if model.policy != policy:
+        audit.record(session, actor, "policy.changed", model_id, old=model.policy, new=policy)
+        model.policy = policy
+    return model
 
 
 def unchecked(session: Session, model_id: uuid.UUID | None = None) -> Sequence[Version]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
@@ -53,7 +54,7 @@ def publish(
     batch = end(session, claim.batch_id, BatchStatus.PUBLISHED)
     batch.device, batch.rungs = processed.device, [dict(rung) for rung in processed.evidence.rungs]
     model = session.get_one(Model, claim.model_id)
-    _check_policy(model, processed.evidence)
+    _check_policy(claim.policy, processed.evidence)
     before = current_version(session, claim.model_id)
     after = _add_version(session, before, processed, retention_seconds)
     audit.record(
@@ -69,15 +70,15 @@ def publish(
     )
     targets = targets_of(session, batch.id)
     evidence = _name_worst(session, claim, processed.evidence)
-    issued = [_certify(session, target, model, before, after, evidence, signer) for target in targets]
+    issued = [_certify(session, target, model, claim.policy, before, after, evidence, signer) for target in targets]
     _erase(session, claim, batch.worker)
     deletions.refresh(session, [target.deletion_id for target in targets])
     return issued
 
 
-def _check_policy(model: Model, evidence: Evidence) -> None:
+def _check_policy(policy: Mapping[str, Any], evidence: Evidence) -> None:
     """The worker has climbed until the policy was met, or could not; whatever it says, a miss is not published."""
-    epsilon, level = model.policy["epsilon"], model.policy["level"]
+    epsilon, level = policy["epsilon"], policy["level"]
     if not (evidence.epsilon <= epsilon and LEVELS.index(evidence.level) >= LEVELS.index(level)):
         tried = ", ".join(f"{rung['name']} ({rung['seconds']:.2g} s)" for rung in evidence.rungs)
         raise PolicyMissed(
@@ -130,6 +131,7 @@ def _certify(
     session: Session,
     target: DeletionTarget,
     model: Model,
+    policy: Mapping[str, Any],
     before: Version,
     after: Version,
     evidence: Evidence,
@@ -141,7 +143,7 @@ def _certify(
     ).all()
     issued_at = now()
     certificate_id, bundle = certificates.issue(
-        signer, deletion, commitments, model, before, after, evidence, issued_at
+        signer, deletion, commitments, model, policy, before, after, evidence, issued_at
     )
     session.add(
         Certificate(

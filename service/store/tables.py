@@ -170,9 +170,9 @@ class Version(Base):
 class Deletion(Base):
     __tablename__ = "deletions"
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
-    caller: Mapped[str] = mapped_column(String(100), index=True)
+    caller: Mapped[str] = mapped_column(String(100))
     regulation: Mapped[str] = mapped_column(String(10))
-    status: Mapped[str] = mapped_column(String(16), index=True)
+    status: Mapped[str] = mapped_column(String(16))
     outcome: Mapped[str | None] = mapped_column(Text)
     request_id: Mapped[str] = mapped_column(String(64))
     """Of the HTTP request that brought it; every log line about this deletion carries it."""
@@ -182,7 +182,12 @@ class Deletion(Base):
     extension_reason: Mapped[str | None] = mapped_column(Text)
     completed_at: Mapped[datetime | None]
 
-    __table_args__ = (Index("ix_deletions_received_at_id", "received_at", "id"),)
+    __table_args__ = (  # one for each way to page through them, newest first
+        Index("ix_deletions_received_at_id", "received_at", "id"),
+        Index("ix_deletions_caller_received_at_id", "caller", "received_at", "id"),
+        Index("ix_deletions_status_received_at_id", "status", "received_at", "id"),
+        Index("ix_deletions_regulation_received_at_id", "regulation", "received_at", "id"),
+    )
 
 
 class DeletionSubject(Base):
@@ -232,6 +237,7 @@ class Batch(Base):
     """Each rung that was tried, with the bound it reached and its seconds."""
 
     __table_args__ = (
+        Index("ix_batches_started_at_id", "started_at", "id"),
         Index(
             "uq_batches_running",
             "model_id",
@@ -246,7 +252,7 @@ class Certificate(Base):
     __tablename__ = "certificates"
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
     deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"))
-    model_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("models.id"), index=True)
+    model_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("models.id"))
     version_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("versions.id"))
     batch_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("batches.id"))
     level: Mapped[str] = mapped_column(String(16))
@@ -255,7 +261,11 @@ class Certificate(Base):
     bundle: Mapped[str] = mapped_column(Text)
     """The signed bundle, byte for byte as it is downloaded."""
 
-    __table_args__ = (UniqueConstraint("deletion_id", "model_id"),)
+    __table_args__ = (
+        UniqueConstraint("deletion_id", "model_id"),
+        Index("ix_certificates_issued_at_id", "issued_at", "id"),
+        Index("ix_certificates_model_id_issued_at_id", "model_id", "issued_at", "id"),
+    )
 
 
 class IdempotencyKey(Base):
@@ -268,6 +278,18 @@ class IdempotencyKey(Base):
     """Keyed, because a plain hash of a body that holds an e-mail address can be guessed."""
     deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"))
     response: Mapped[str] = mapped_column(Text)
+
+
+class OpenDsrRequest(Base):
+    """A deletion that came over the OpenDSR contract, under the id that its sender gave it."""
+
+    __tablename__ = "opendsr_requests"
+    caller: Mapped[str] = mapped_column(String(100), primary_key=True)
+    subject_request_id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
+    deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"), unique=True)
+    body_mac: Mapped[bytes] = mapped_column(LargeBinary(32))
+    """Keyed, because the body holds identities."""
+    callback_urls: Mapped[list[Any]] = mapped_column(JSON)
 
 
 class AuditEntry(Base):

@@ -19,10 +19,12 @@ from lethe.verify import verify
 from service.logs import configure_logging
 from service.settings import Settings
 from service.store.artifacts import destroy_due
+from service.store.batches import Claim
 from service.store.database import Database
 from service.store.datasets import stored_dataset
 from service.store.deletions import find
-from service.store.models import current_version
+from service.store.models import change_policy, current_version
+from service.store.publishing import Processed
 from service.store.tables import (
     Artifact,
     AuditEntry,
@@ -36,7 +38,9 @@ from service.store.tables import (
     now,
 )
 from tests import samples
+from worker import forget
 from worker.forget import forget_pending
+from worker.lease import Lease
 from worker.workshop import Workshop
 
 
@@ -160,6 +164,26 @@ def test_a_certificate_carries_what_an_attacker_could_still_learn(
         worst = effects["membership"]["worst"]
         assert worst["commitment"] in commitments
         assert set(worst) == {"commitment", "p_value", "p_value_before", "adjusted"}
+
+
+def test_a_policy_changed_while_a_batch_runs_is_for_the_next(
+    settings: Settings, database: Database, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    samples.ask(settings, database, 2)
+    process = forget._process
+
+    def meanwhile(workshop: Workshop, claim: Claim, lease: Lease) -> Processed:
+        with database.writing() as session:
+            change_policy(session, model_id, {**claim.policy, "epsilon": 1e-40, "rungs": ["influence"]}, "test")
+        return process(workshop, claim, lease)
+
+    monkeypatch.setattr(forget, "_process", meanwhile)
+    forget_pending(workshop, model_id)
+    with database.reading() as session:
+        bundle = session.scalars(select(Certificate.bundle)).one()
+    policy = verify(bundle.encode(), workshop.signer.public_pem.encode()).predicate["policy"]
+    assert policy == {"epsilon": 1e-6, "level": "proved", "rungs": samples.RUNGS, "seconds": None}
 
 
 def test_a_batch_keeps_its_device_and_its_rungs(settings: Settings, database: Database, workshop: Workshop) -> None:

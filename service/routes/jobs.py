@@ -1,0 +1,40 @@
+"""Jobs: the batches in which workers forget."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from service.audit_schemas import JobDetail, JobPage, WindowQuery, cursor_of, job_detail, job_out
+from service.resources import ResourcesDep, allowed
+from service.store import jobs
+from service.store.jobs import JobFilter
+from service.store.tables import BatchStatus, Role
+from service.store.tokens import Caller
+
+router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
+
+JobReader = Annotated[Caller, Depends(allowed(Role.OPERATOR, Role.AUDITOR))]
+
+
+@router.get("", response_model=JobPage, summary="The jobs, newest first")
+def list_jobs(
+    caller: JobReader,
+    resources: ResourcesDep,
+    window: WindowQuery,
+    status: Annotated[list[BatchStatus], Query(max_length=len(BatchStatus), description="Any of these.")] = [],  # noqa: B006
+    model: uuid.UUID | None = None,
+) -> JobPage:
+    """A job is a batch: all deletions of one model that one worker removes together."""
+    with resources.database.reading() as session:
+        found = jobs.page(session, JobFilter(status, model), window)
+    return JobPage(items=[job_out(view) for view in found.items], next_cursor=cursor_of(found))
+
+
+@router.get("/{job_id}", response_model=JobDetail, summary="One job")
+def read_job(job_id: uuid.UUID, caller: JobReader, resources: ResourcesDep) -> JobDetail:
+    """Its lease, how far it is, what it tried and which deletions it took."""
+    with resources.database.reading() as session:
+        return job_detail(jobs.find(session, job_id))
