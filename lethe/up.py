@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lethe.embedded_redis import redis_command
 from lethe.supervisor import Program, Supervisor, exclusive
+from service.processor_identity import ProcessorIdentity
 from service.settings import ConfigurationError, Settings, write_private
 from service.store import migrate
 from service.store.database import Database
@@ -24,12 +25,13 @@ def run_up(settings: Settings, host: str, port: int, workers: int, log_file: Pat
 
 
 def prepare(settings: Settings) -> None:
-    """Bring the schema up to date and, in the embedded default, leave a token for each role in the data folder."""
+    """Bring the schema up to date; in the embedded default, leave keys and a token for each role in the data folder."""
     database = Database(settings.database)
     try:
         migrate.upgrade(database)
         if settings.embedded:
             _leave_tokens(settings, database)
+            ProcessorIdentity.load(settings)  # makes its key and certificate
     finally:
         database.close()
 

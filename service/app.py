@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from service import errors
 from service.middleware import BodyLimit, RequestScope
 from service.resources import Resources
-from service.routes import audit, certificates, deletions, jobs, models, system
+from service.routes import audit, certificates, deletions, jobs, models, opendsr, system
 from service.settings import Settings
 
 DESCRIPTION = "Makes Bayesian models forget people, and proves it. Start with **POST /api/v1/deletions**."
@@ -36,6 +36,8 @@ def create_app(settings: Settings) -> FastAPI:
     errors.install(app)
     for module in (deletions, certificates, models, jobs, audit, system):
         app.include_router(module.router)
+    for router in (opendsr.public, opendsr.router):
+        app.include_router(router)
     app.add_middleware(
         BodyLimit,
         limit=settings.max_body_bytes,

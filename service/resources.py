@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,6 +12,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from service.errors import RoleForbidden, TokenMissing
 from service.metrics import Metrics
+from service.processor_identity import ProcessorIdentity
 from service.settings import Settings
 from service.store.artifacts import ArtifactStore
 from service.store.database import Database
@@ -32,6 +34,11 @@ class Resources:
     signer: StatementSigner
     doorbell: Doorbell
     metrics: Metrics
+
+    @functools.cached_property
+    def processor(self) -> ProcessorIdentity:
+        """Read when it is first needed: where `lethe up` has not made it, making an RSA key takes its time."""
+        return ProcessorIdentity.load(self.settings)
 
     @classmethod
     def open(cls, settings: Settings) -> Resources:

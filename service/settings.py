@@ -57,6 +57,12 @@ class Settings(BaseSettings):
     superseded_retention_seconds: float = Field(default=0.0, ge=0)
     """How long a superseded posterior is kept. Erased rows are never kept."""
 
+    processor_domain: str = Field(default="localhost", pattern=r"^[A-Za-z0-9.-]{1,253}$")
+    """The name under which platforms know us; the OpenDSR certificate carries it."""
+    opendsr_key_file: Path | None = None
+    opendsr_certificate_file: Path | None = None
+    """PEM files from a certificate authority, instead of those made at first start."""
+
     log_level: str = "INFO"
 
     @property

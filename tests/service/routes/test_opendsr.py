@@ -1,0 +1,270 @@
+"""The OpenDSR contract, line by line: what a platform may rely on without having read our code."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from sqlalchemy import func, select, update
+
+from service.processor_identity import ProcessorIdentity
+from service.settings import Settings
+from service.store.database import Database
+from service.store.tables import Deletion, DeletionStatus, DeletionTarget, OpenDsrRequest, Role
+from tests import samples
+from tests.service.conftest import CLIENT, Api
+
+REQUEST_ID = "a7551968-d5d6-44b2-9831-815ac9017798"
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An RSA key takes its time; one is enough for all tests."""
+    folder = tmp_path_factory.mktemp("processor")
+    ProcessorIdentity.load(Settings(data_dir=folder, _env_file=None))  # type: ignore[call-arg]
+    return folder / "opendsr"
+
+
+@pytest.fixture(autouse=True)
+def processor(settings: Settings, made_once: Path) -> None:
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(made_once, settings.data_dir / "opendsr")
+
+
+def body(**changes: Any) -> bytes:
+    whole = {
+        "regulation": "gdpr",
+        "subject_request_id": REQUEST_ID,
+        "subject_request_type": "erasure",
+        "submitted_time": "2026-11-15T15:00:00Z",
+        "subject_identities": [
+            {"identity_type": "email", "identity_value": "person-1@example.org", "identity_format": "raw"}
+        ],
+        "api_version": "2.0",
+        **changes,
+    }
+    return json.dumps({name: value for name, value in whole.items() if value is not None}).encode()
+
+
+def post(api: Api, content: bytes, path: str = "/v2/requests", role: Role | None = Role.COMPLIANCE) -> httpx.Response:
+    return api.call(role, "POST", path, content=content, headers={"Content-Type": "application/json"})
+
+
+def get(api: Api, path: str = f"/v2/requests/{REQUEST_ID}") -> httpx.Response:
+    return api.call(Role.COMPLIANCE, "GET", path)
+
+
+def assert_signed(api: Api, answer: httpx.Response, name: str = "OpenDSR") -> None:
+    """As a platform checks it: by the certificate that discovery points to, over the raw bytes."""
+    url = api.call(None, "GET", "/v2/discovery").json()["processor_certificate"]
+    certificate = x509.load_pem_x509_certificate(CLIENT.get(url).content)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert answer.headers[f"X-{name}-Processor-Domain"] in names.get_values_for_type(x509.DNSName)
+    key = certificate.public_key()
+    assert isinstance(key, rsa.RSAPublicKey)
+    signature = base64.b64decode(answer.headers[f"X-{name}-Signature"])
+    key.verify(signature, answer.content, padding.PKCS1v15(), hashes.SHA256())
+
+
+DISCOVERY: dict[str, Callable[[dict[str, Any], Api], bool]] = {
+    "api_version": lambda found, _: found["api_version"] == "2.0",
+    "supported_identities": lambda found, _: (
+        {"identity_type": "email", "identity_format": "raw"} in found["supported_identities"]
+        and len(found["supported_identities"]) == 11
+    ),
+    "supported_subject_request_types": lambda found, _: found["supported_subject_request_types"] == ["erasure"],
+    "processor_certificate": lambda found, api: found["processor_certificate"].startswith(api.url + "/v2/"),
+}
+
+
+@pytest.mark.parametrize("field", DISCOVERY)
+def test_discovery_has(api: Api, field: str) -> None:
+    answer = api.call(None, "GET", "/v2/discovery")
+    assert answer.status_code == 200
+    assert DISCOVERY[field](answer.json(), api)
+
+
+ACCEPTED: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "controller_id": lambda found: found["controller_id"] == "acme-compliance",
+    "received_time": lambda found: found["received_time"].endswith("Z"),
+    "expected_completion_time": lambda found: found["expected_completion_time"] > found["received_time"],
+    "encoded_request": lambda found: base64.b64decode(found["encoded_request"]) == body(),
+    "subject_request_id": lambda found: found["subject_request_id"] == REQUEST_ID,
+}
+
+
+@pytest.mark.parametrize("field", ACCEPTED)
+def test_an_accepted_request_answers_with(api: Api, field: str) -> None:
+    answer = post(api, body())
+    assert answer.status_code == 201
+    assert ACCEPTED[field](answer.json())
+    assert_signed(api, answer)
+
+
+STATUS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "controller_id": lambda found: found["controller_id"] == "acme-compliance",
+    "expected_completion_time": lambda found: found["expected_completion_time"].endswith("Z"),
+    "subject_request_id": lambda found: found["subject_request_id"] == REQUEST_ID,
+    "request_status": lambda found: found["request_status"] == "pending",
+}
+
+
+@pytest.mark.parametrize("field", STATUS)
+@pytest.mark.parametrize("path", [f"/v2/requests/{REQUEST_ID}", f"/v2/status/{REQUEST_ID}"])
+def test_a_status_has(api: Api, settings: Settings, database: Database, path: str, field: str) -> None:
+    samples.register_sample(settings, database)
+    post(api, body())
+    answer = get(api, path)
+    assert answer.status_code == 200
+    assert STATUS[field](answer.json())
+    assert_signed(api, answer)
+
+
+@pytest.mark.parametrize(
+    ("status", "shown"),
+    [
+        (DeletionStatus.PENDING, "pending"),
+        (DeletionStatus.RUNNING, "in_progress"),
+        (DeletionStatus.COMPLETED, "completed"),
+        (DeletionStatus.CANCELLED, "cancelled"),
+        (DeletionStatus.FAILED, "in_progress"),
+    ],
+)
+def test_our_states_in_its_words(api: Api, database: Database, status: DeletionStatus, shown: str) -> None:
+    post(api, body())
+    with database.writing() as session:
+        session.execute(update(Deletion).values(status=status))
+    assert get(api).json()["request_status"] == shown
+
+
+CANCELLED: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "controller_id": lambda found: found["controller_id"] == "acme-compliance",
+    "received_time": lambda found: found["received_time"].endswith("Z"),
+    "subject_request_id": lambda found: found["subject_request_id"] == REQUEST_ID,
+}
+
+
+@pytest.mark.parametrize("field", CANCELLED)
+def test_a_cancelled_request_answers_with(api: Api, settings: Settings, database: Database, field: str) -> None:
+    samples.register_sample(settings, database)
+    post(api, body())
+    answer = api.call(Role.COMPLIANCE, "DELETE", f"/v2/requests/{REQUEST_ID}")
+    assert answer.status_code == 202
+    assert CANCELLED[field](answer.json())
+    assert_signed(api, answer)
+    assert get(api).json()["request_status"] == "cancelled"
+
+
+def test_only_what_is_pending_can_be_cancelled(api: Api, settings: Settings, database: Database) -> None:
+    samples.register_sample(settings, database)
+    post(api, body())
+    with database.writing() as session:
+        session.execute(update(Deletion).values(status=DeletionStatus.RUNNING))
+        session.execute(update(DeletionTarget).values(status=DeletionStatus.RUNNING))
+    answer = api.call(Role.COMPLIANCE, "DELETE", f"/v2/requests/{REQUEST_ID}")
+    assert_refused(answer, 400, "not_pending")
+    assert get(api).json()["request_status"] == "in_progress"
+
+
+def assert_refused(answer: httpx.Response, status: int, reason: str) -> None:
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert error["code"] == status
+    assert error["message"]
+    assert {detail["reason"] for detail in error["errors"]} == {reason}
+    assert all(detail["domain"] and detail["message"] for detail in error["errors"])
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert "person-1" not in answer.text
+
+
+BAD = {
+    "not JSON": (b"{", "invalid_request"),
+    "no regulation": (body(regulation=None), "invalid_request"),
+    "another regulation": (body(regulation="lgpd"), "invalid_request"),
+    "no subject_request_id": (body(subject_request_id=None), "invalid_request"),
+    "an id that is no UUID": (body(subject_request_id="person-1@example.org"), "invalid_request"),
+    "no subject_request_type": (body(subject_request_type=None), "invalid_request"),
+    "no submitted_time": (body(submitted_time=None), "invalid_request"),
+    "a time without a zone": (body(submitted_time="2026-11-15T15:00:00"), "invalid_request"),
+    "no identities": (body(subject_identities=None), "no_identity"),
+    "an empty list of identities": (body(subject_identities=[]), "invalid_request"),
+    "identities in extensions only": (body(subject_identities=None, extensions={"localhost": {}}), "no_identity"),
+    "an identity of no known type": (
+        body(subject_identities=[{"identity_type": "x", "identity_value": "person-1", "identity_format": "raw"}]),
+        "invalid_request",
+    ),
+    "an identity without a value": (
+        body(subject_identities=[{"identity_type": "email", "identity_format": "raw"}]),
+        "invalid_request",
+    ),
+    "a hashed identity": (
+        body(subject_identities=[{"identity_type": "email", "identity_value": "00", "identity_format": "sha256"}]),
+        "unsupported_identity_format",
+    ),
+    "access": (body(subject_request_type="access"), "unsupported_request_type"),
+    "portability": (body(subject_request_type="portability"), "unsupported_request_type"),
+}
+
+
+@pytest.mark.parametrize(("content", "reason"), BAD.values(), ids=BAD.keys())
+def test_a_bad_request_is_refused_in_its_own_shape_and_changes_nothing(
+    api: Api, database: Database, content: bytes, reason: str
+) -> None:
+    answer = post(api, content)
+    assert_refused(answer, 400, reason)
+    assert_signed(api, answer)
+    with database.reading() as session:
+        assert session.scalar(select(func.count()).select_from(Deletion)) == 0
+
+
+def test_the_same_bytes_again_get_the_same_answer(api: Api, database: Database) -> None:
+    first, again = post(api, body()), post(api, body())
+    assert again.status_code == 201
+    assert again.content == first.content
+    assert again.headers["X-OpenDSR-Signature"] == first.headers["X-OpenDSR-Signature"]
+    with database.reading() as session:
+        assert session.scalar(select(func.count()).select_from(Deletion)) == 1
+
+
+def test_another_body_under_the_same_id_is_refused(api: Api) -> None:
+    post(api, body())
+    assert_refused(post(api, body(regulation="ccpa")), 400, "conflicting_request")
+
+
+def test_an_unknown_request_is_not_found(api: Api) -> None:
+    assert_refused(get(api, f"/v2/requests/{uuid.UUID(int=0)}"), 404, "not_found")
+    assert_refused(api.call(Role.COMPLIANCE, "DELETE", f"/v2/requests/{uuid.UUID(int=0)}"), 404, "not_found")
+
+
+def test_who_may_not_is_told_in_its_own_shape(api: Api) -> None:
+    assert_refused(post(api, body(), role=None), 401, "unauthorized")
+    assert_refused(post(api, body(), role=Role.AUDITOR), 403, "forbidden")
+
+
+def test_version_one_names_are_aliases(api: Api, settings: Settings, database: Database) -> None:
+    samples.register_sample(settings, database)
+    made = post(api, body(), "/v1/opengdpr_requests")
+    assert made.status_code == 201
+    assert_signed(api, made, "OpenGDPR")
+    found = get(api, f"/v1/opengdpr_requests/{REQUEST_ID}")
+    assert found.json()["request_status"] == "pending"
+    assert_signed(api, found, "OpenGDPR")
+    assert api.call(Role.COMPLIANCE, "DELETE", f"/v1/opengdpr_requests/{REQUEST_ID}").status_code == 202
+
+
+def test_neither_body_nor_identity_is_stored(api: Api, database: Database) -> None:
+    post(api, body(status_callback_urls=["https://platform.example/callback"]))
+    with database.reading() as session:
+        row = session.scalars(select(OpenDsrRequest)).one()
+    assert row.callback_urls == ["https://platform.example/callback"]
+    assert len(row.body_mac) == 32
