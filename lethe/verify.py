@@ -116,6 +116,15 @@ def _check_receipt(statement: Mapping[str, Any], predicate: Mapping[str, Any]) -
     return [f"deletion {_text(predicate, 'deletion')} was received at {received.isoformat()}"]
 
 
+def _check_absence(statement: Mapping[str, Any], predicate: Mapping[str, Any]) -> list[str]:
+    received, issued = _time(predicate, "received_at"), _time(predicate, "issued_at")
+    if issued < received:
+        raise Rejected("the certificate was issued before its request was received")
+    told = _check_receipt(statement, predicate)
+    models = _number(predicate, "models_in_store")
+    return [*told, f"none of {models:.0f} models held a record of its subjects, certified {issued.isoformat()}"]
+
+
 def _check_certificate(statement: Mapping[str, Any], predicate: Mapping[str, Any]) -> list[str]:
     received, issued = _time(predicate, "received_at"), _time(predicate, "issued_at")
     if issued < received:
@@ -166,6 +175,7 @@ def _check_posterior(statement: Mapping[str, Any], posterior: bytes) -> str:
 _KINDS: dict[str, tuple[str, Callable[[Mapping[str, Any], Mapping[str, Any]], list[str]]]] = {
     "urn:lethe:receipt:v1": ("receipt", _check_receipt),
     "urn:lethe:certificate:v1": ("certificate", _check_certificate),
+    "urn:lethe:absence:v1": ("certificate of absence", _check_absence),
 }
 
 

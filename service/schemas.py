@@ -87,6 +87,7 @@ class DeletionOut(BaseModel):
     extension_reason: str | None = Field(description="Why `due_at` was moved, if it was.")
     completed_at: datetime | None
     outcome: str | None = Field(description="Said when there was nothing to forget.")
+    absence: str | None = Field(description="Where to download the certificate that no model held the subject.")
     what_happens_next: str
     request_id: str
     models: list[ModelProgress]
@@ -245,6 +246,7 @@ def deletion_out(view: DeletionView) -> DeletionOut:
         extension_reason=deletion.extension_reason,
         completed_at=deletion.completed_at,
         outcome=deletion.outcome,
+        absence=None if view.targets else f"/api/v1/deletions/{deletion.id}/absence",
         what_happens_next=WHAT_HAPPENS_NEXT[DeletionStatus(deletion.status)],
         request_id=deletion.request_id,
         models=[_progress(target) for target in view.targets],

@@ -29,7 +29,7 @@ from service.schemas import (
     page_out,
 )
 from service.store import deletions, idempotency, interventions, listing
-from service.store.certificates import sign_receipt
+from service.store.certificates import find_absence, issue_absence, sign_receipt
 from service.store.deletions import NewDeletion
 from service.store.identities import Identity
 from service.store.tables import Role
@@ -107,6 +107,14 @@ def read_deletion(deletion_id: uuid.UUID, caller: DeletionReader, resources: Res
         return deletion_out(deletions.find(session, deletion_id, own_only(caller)))
 
 
+@router.get("/{deletion_id}/absence", summary="The certificate that no model held the subject", response_class=Response)
+def read_absence(deletion_id: uuid.UUID, caller: DeletionReader, resources: ResourcesDep) -> Response:
+    """A signed bundle for `lethe verify`, byte for byte as it was issued. Only for deletions that found nobody."""
+    with resources.database.reading() as session:
+        found = find_absence(session, deletion_id, own_only(caller))
+    return Response(found, media_type="application/json")
+
+
 router.add_api_route(
     "/{deletion_id}/events",
     read_events,
@@ -177,5 +185,7 @@ def _create(
             window_seconds=resources.settings.batch_window_seconds,
         ),
     )
+    if not view.targets:
+        issue_absence(session, resources.signer, view.deletion, view.commitments)
     receipt = sign_receipt(resources.signer, view.deletion, view.commitments)
     return DeletionReceipt(**deletion_out(view).model_dump(), receipt=receipt)

@@ -178,7 +178,7 @@ def _submit(
     mac = resources.hasher.mac(raw)
     submission = Submission(body.subject_request_id, mac, tuple(body.status_callback_urls or ()), new)
     with resources.database.writing() as session:
-        return opendsr.submit(session, submission)
+        return opendsr.submit(session, submission, resources.signer)
 
 
 def _understood(raw: bytes) -> OpenDsrRequest:

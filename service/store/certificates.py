@@ -10,11 +10,18 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from service.store import audit
 from service.store.errors import NotFound
-from service.store.signing import CERTIFICATE_TYPE, RECEIPT_TYPE, StatementSigner, bundle
-from service.store.tables import Certificate, Deletion, Model, Version
+from service.store.signing import ABSENCE_TYPE, CERTIFICATE_TYPE, RECEIPT_TYPE, StatementSigner, bundle
+from service.store.tables import Absence, Certificate, Deletion, Model, Version, now
+
+ABSENCE_NOT_PROVED = (
+    "Subjects are found by the identities that models were registered with; records kept under another identity, or "
+    "outside Lethe, are not covered."
+)
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,37 @@ def issue(
     }
     subjects = [_artifact(model, before), _artifact(model, after)]
     return certificate_id, bundle(signer.sign(CERTIFICATE_TYPE, subjects, predicate))
+
+
+def issue_absence(session: Session, signer: StatementSigner, deletion: Deletion, commitments: Sequence[str]) -> None:
+    """Sign, and keep, that at receipt no model held a record of these subjects."""
+    names, issued_at = sorted(commitments), now()
+    models = session.scalar(select(func.count()).select_from(Model))
+    envelope = signer.sign(
+        ABSENCE_TYPE,
+        [{"name": f"deletion/{deletion.id}", "digest": {"sha256": _digest("\n".join(names))}}],
+        {
+            "deletion": str(deletion.id),
+            "regulation": deletion.regulation,
+            "subjects": names,
+            "received_at": _timestamp(deletion.received_at),
+            "issued_at": _timestamp(issued_at),
+            "models_in_store": models,
+            "statement": deletion.outcome,
+            "not_proved": [ABSENCE_NOT_PROVED],
+            "software": {"name": "lethe", "version": version("lethe")},
+        },
+    )
+    session.add(Absence(deletion_id=deletion.id, issued_at=issued_at, bundle=bundle(envelope)))
+    audit.record(session, "lethe", "absence.certified", deletion.id)
+
+
+def find_absence(session: Session, deletion_id: uuid.UUID, caller: str | None) -> str:
+    """The certificate of absence as it was signed; with `caller` given, only if the deletion is theirs."""
+    absence, deletion = session.get(Absence, deletion_id), session.get(Deletion, deletion_id)
+    if absence is None or deletion is None or (caller is not None and deletion.caller != caller):
+        raise NotFound(f"there is no certificate of absence for deletion {deletion_id}")
+    return absence.bundle
 
 
 def find_bundle(session: Session, certificate_id: uuid.UUID, caller: str | None) -> str:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from service.store import deletions
+from service.store.certificates import issue_absence
 from service.store.deletions import DeletionView, NewDeletion
 from service.store.errors import IdempotencyMismatch, NotFound
+from service.store.signing import StatementSigner
 from service.store.tables import OpenDsrRequest
 
 
@@ -22,7 +24,7 @@ class Submission:
     deletion: NewDeletion
 
 
-def submit(session: Session, submission: Submission) -> tuple[DeletionView, bool]:
+def submit(session: Session, submission: Submission, signer: StatementSigner) -> tuple[DeletionView, bool]:
     """The deletion, and whether it is new. The same request again is the same deletion; another body is refused."""
     caller = submission.deletion.caller
     known = session.get(OpenDsrRequest, (caller, submission.subject_request_id))
@@ -31,6 +33,8 @@ def submit(session: Session, submission: Submission) -> tuple[DeletionView, bool
             raise IdempotencyMismatch("this subject_request_id was used before with another body")
         return deletions.find(session, known.deletion_id, caller), False
     view = deletions.create(session, submission.deletion)
+    if not view.targets:
+        issue_absence(session, signer, view.deletion, view.commitments)
     session.add(
         OpenDsrRequest(
             caller=caller,

@@ -20,6 +20,7 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 RECEIPT_TYPE = "urn:lethe:receipt:v1"
 CERTIFICATE_TYPE = "urn:lethe:certificate:v1"
+ABSENCE_TYPE = "urn:lethe:absence:v1"
 BUNDLE_FORMAT = "lethe-bundle-v1"
 
 

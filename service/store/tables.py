@@ -268,6 +268,15 @@ class Certificate(Base):
     )
 
 
+class Absence(Base):
+    """The certificate that no model held a subject: of a deletion that was complete when it arrived."""
+
+    __tablename__ = "absences"
+    deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"), primary_key=True)
+    issued_at: Mapped[datetime] = mapped_column(default=now)
+    bundle: Mapped[str] = mapped_column(Text)
+
+
 class IdempotencyKey(Base):
     """The first answer to a key, repeated byte for byte for ever."""
 

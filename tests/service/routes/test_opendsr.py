@@ -20,7 +20,7 @@ from sqlalchemy import func, select, update
 from service.processor_identity import ProcessorIdentity
 from service.settings import Settings
 from service.store.database import Database
-from service.store.tables import Deletion, DeletionStatus, DeletionTarget, OpenDsrRequest, Role
+from service.store.tables import Absence, Deletion, DeletionStatus, DeletionTarget, OpenDsrRequest, Role
 from tests import samples
 from tests.service.conftest import CLIENT, Api
 
@@ -268,3 +268,10 @@ def test_neither_body_nor_identity_is_stored(api: Api, database: Database) -> No
         row = session.scalars(select(OpenDsrRequest)).one()
     assert row.callback_urls == ["https://platform.example/callback"]
     assert len(row.body_mac) == 32
+
+
+def test_nobody_s_request_is_completed_with_a_certificate_of_absence(api: Api, database: Database) -> None:
+    post(api, body())
+    assert get(api).json()["request_status"] == "completed"
+    with database.reading() as session:
+        assert session.scalar(select(func.count()).select_from(Absence)) == 1
