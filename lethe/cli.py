@@ -15,13 +15,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from lethe import remote_commands
 from service.settings import ConfigurationError, load_settings, new_key
 
 if TYPE_CHECKING:
     from lethe.bench import Networks
     from service.settings import Settings
 
-TRY, RUN, CHECK, ADMINISTER = "Try it", "Run it", "Check it", "Administer it"
+TRY, RUN, USE, CHECK, ADMINISTER = "Try it", "Run it", "Use it", "Check it", "Administer it"
 
 app = typer.Typer(
     help="""Lethe makes Bayesian models forget people, and proves it. A tour:
@@ -30,7 +31,7 @@ app = typer.Typer(
 
 2. [bold]lethe up[/bold] runs it for real and leaves a token for each role in .lethe/tokens. The API is at /docs.
 
-3. Register a model, POST a deletion: a worker removes the person from it and erases the records.
+3. Register a model, then [bold]lethe delete[/bold] somebody: a worker removes the person and erases the records.
 
 4. Download the certificate and check it offline with [bold]lethe verify[/bold], years later if you like.
 
@@ -44,6 +45,9 @@ token = typer.Typer(help="Issue, list and revoke API tokens.", no_args_is_help=T
 paper = typer.Typer(help="The paper's experiments, with ours beside them.", no_args_is_help=True)
 bench = typer.Typer(help="Measure, against a named baseline in the same run.", no_args_is_help=True)
 model = typer.Typer(help="Look at a model's files before it is registered.", no_args_is_help=True)
+certificate = typer.Typer(help="Certificates of deletions.", no_args_is_help=True)
+certificate.command("get")(remote_commands.get_certificates)
+app.add_typer(certificate, name="certificate", rich_help_panel=USE)
 app.add_typer(token, name="token", rich_help_panel=ADMINISTER)
 app.add_typer(model, name="model", rich_help_panel=CHECK)
 app.add_typer(bench, name="bench", rich_help_panel=TRY)
@@ -181,6 +185,10 @@ def sweep(data_dir: DataDir = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     run_sweep(_migrated(data_dir), stop)
+
+
+app.command(rich_help_panel=USE)(remote_commands.delete)
+app.command(rich_help_panel=USE)(remote_commands.status)
 
 
 @app.command(rich_help_panel=CHECK)

@@ -14,6 +14,12 @@ from service.errors import TABLE, BodyTooLarge, problem
 from service.metrics import Metrics
 
 log = structlog.get_logger("http")
+# Answers are data: no browser shall guess their type, frame them, or tell others where it read them.
+SECURITY_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+}
 SAFE_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -38,7 +44,7 @@ class RequestScope:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+                MutableHeaders(scope=message).update({"X-Request-ID": request_id, **SECURITY_HEADERS})
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):

@@ -4,6 +4,7 @@ import subprocess
 import uuid
 from pathlib import Path
 
+import pytest
 import redis
 
 from lethe.embedded_redis import redis_command
@@ -56,3 +57,11 @@ def test_the_broker_may_be_away(tmp_path: Path) -> None:
         server.terminate()
         server.wait()
         doorbell.close()
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/no/such/path", "/api/v1/deletions", "/v2/discovery"])
+def test_every_answer_carries_the_security_headers(api: Api, path: str) -> None:
+    headers = api.call(None, "GET", path).headers
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["Referrer-Policy"] == "no-referrer"

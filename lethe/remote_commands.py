@@ -1,0 +1,175 @@
+"""`lethe delete`, `status` and `certificate`: the API from the command line, for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from lethe.client import POLL_SECONDS, TERMINAL, Client
+
+Url = Annotated[str, typer.Option("--url", envvar="LETHE_URL", help="Where the API is.")]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        envvar="LETHE_TOKEN",
+        help="A bearer token. [default: that of `lethe up`, from the data folder]",
+        show_default=False,
+    ),
+]
+DataDir = Annotated[Path, typer.Option("--data-dir", envvar="LETHE_DATA_DIR", help="Where `lethe up` keeps tokens.")]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+LOCAL, FOLDER = "http://127.0.0.1:8000", Path(".lethe")
+
+
+def delete(
+    identities: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TYPE=VALUE...",
+            help="Whom: email=ada@example.org. With - they are read from standard input, one a line, and stay out of "
+            "the shell's history.",
+        ),
+    ],
+    regulation: Annotated[str, typer.Option(help="gdpr or ccpa.")] = "gdpr",
+    models: Annotated[list[str] | None, typer.Option("--model", help="Only this model; repeat it for several.")] = None,
+    key: Annotated[str | None, typer.Option(help="An idempotency key: the same again changes nothing.")] = None,
+    receipt: Annotated[Path | None, typer.Option(help="Write the signed receipt there.")] = None,
+    url: Url = LOCAL,
+    token: Token = None,
+    data_dir: DataDir = FOLDER,
+    as_json: AsJson = False,
+) -> None:
+    """Ask for a deletion. Prints its id, with which `lethe status` and `lethe certificate` go on."""
+    subjects = [_identity(text) for text in _given(identities)]
+    with _talking(url, token, data_dir, "compliance") as client:
+        found = client.delete(subjects, models, regulation, key)
+    if receipt is not None:
+        receipt.write_text(found["receipt"])
+    _tell(found, as_json, lambda: _show(found))
+
+
+def status(
+    deletion_id: Annotated[str, typer.Argument(help="As `lethe delete` printed it.")],
+    watch: Annotated[bool, typer.Option("--watch", help="Until it has ended.")] = False,
+    url: Url = LOCAL,
+    token: Token = None,
+    data_dir: DataDir = FOLDER,
+    as_json: AsJson = False,
+) -> None:
+    """How far a deletion is. Exits with 1 if it has failed."""
+    with _talking(url, token, data_dir, "compliance") as client:
+        found = client.deletion(deletion_id)
+        if watch and found["status"] not in TERMINAL:
+            found = _watched(client, found)
+    _tell(found, as_json, lambda: _show(found))
+    raise typer.Exit(1 if found["status"] == "failed" else 0)
+
+
+def get_certificates(
+    deletion_id: Annotated[str, typer.Argument(help="As `lethe delete` printed it.")],
+    folder: Annotated[Path, typer.Option("--out", help="Where to put them.")] = Path(),
+    url: Url = LOCAL,
+    token: Token = None,
+    data_dir: DataDir = FOLDER,
+) -> None:
+    """Download the certificates of a deletion, one for each model, and the key to verify them with."""
+    with _talking(url, token, data_dir, "compliance") as client:
+        found = client.deletion(deletion_id)
+        paths = {f"certificate-{one['model_id']}.json": one["certificate"] for one in found["models"]}
+        if found["absence"]:
+            paths = {f"absence-{deletion_id}.json": found["absence"]}
+        ready = {name: path for name, path in paths.items() if path}
+        if not ready:
+            raise typer.BadParameter(f"none yet: the deletion is {found['status']}. Try `lethe status --watch`.")
+        folder.mkdir(parents=True, exist_ok=True)
+        key = folder / "lethe-public-key.pem"
+        key.write_bytes(client.public_key())
+        for name, path in ready.items():
+            (folder / name).write_bytes(client.certificate(path))
+            _out().print(f"lethe verify {folder / name} --key {key}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _talking(url: str, token: str | None, data_dir: Path, role: str) -> Iterator[Client]:
+    """A client whose refusals, and whose absence, are told in one line."""
+    import httpx
+
+    from lethe.client import LetheError
+
+    try:
+        with Client(url, token or _local_token(data_dir, role), patience=2.0) as client:
+            yield client
+    except LetheError as error:
+        raise typer.BadParameter(str(error)) from None
+    except httpx.TransportError as error:
+        raise typer.BadParameter(f"nobody answers at {url} ({type(error).__name__}): is `lethe up` running?") from None
+
+
+def _local_token(data_dir: Path, role: str) -> str:
+    path = data_dir / "tokens" / f"{role}.token"
+    if not path.exists():
+        raise typer.BadParameter(
+            f"no token: pass --token or LETHE_TOKEN, or start `lethe up`, which leaves one in {path}"
+        )
+    return path.read_text().strip()
+
+
+def _given(identities: list[str]) -> list[str]:
+    if identities == ["-"]:
+        return [line.strip() for line in sys.stdin if line.strip()]
+    return identities
+
+
+def _identity(text: str) -> dict[str, str]:
+    kind, separator, value = text.partition("=")
+    if not separator or not kind or not value:
+        # Without what was typed: it may be an identity, and errors are logged.
+        raise typer.BadParameter("an identity is TYPE=VALUE, such as email=ada@example.org")
+    return {"identity_type": kind, "identity_value": value}
+
+
+def _watched(client: Client, found: dict[str, Any]) -> dict[str, Any]:
+    with Live(_table(found), console=Console(stderr=True), transient=True) as live:
+        while found["status"] not in TERMINAL:
+            time.sleep(POLL_SECONDS)
+            found = client.deletion(found["id"])
+            live.update(_table(found))
+    return found
+
+
+def _tell(found: dict[str, Any], as_json: bool, show: Callable[[], None]) -> None:
+    if as_json:
+        typer.echo(json.dumps(found))
+    else:
+        show()
+
+
+def _show(found: dict[str, Any]) -> None:
+    _out().print(_table(found))
+    _out().print(found["outcome"] or found["what_happens_next"], highlight=False)
+
+
+def _table(found: dict[str, Any]) -> Table:
+    left = "" if found["days_left"] is None else f", {found['days_left']} days left"
+    table = Table(title=f"{found['id']}: {found['status']}, due {found['due_at'][:10]}{left}")
+    for heading in ("model", "status", "phase", "attempts", "failure"):
+        table.add_column(heading, overflow="fold")
+    for one in found["models"]:
+        phase = "" if one["phase"] is None else f"{one['phase']} {one['percent']:.0f} %"
+        table.add_row(one["model_id"], one["status"], phase, str(one["attempts"]), one["failure"] or "")
+    return table
+
+
+def _out() -> Console:
+    return Console()
