@@ -108,12 +108,17 @@ def test_a_stream_that_is_taken_up_again_repeats_nothing(api: Api, settings: Set
     assert [line for line in lines if line.startswith("event")] == [
         "event: deletion.received",
         "event: deletion.completed",
+        "event: absence.certified",
         "event: end",
     ]
     rest: Queue[str] = Queue()
     lines_of(api, deletion_id, rest, headers={"Last-Event-ID": lines[0].removeprefix("id: ")})
     again = read_until(rest, "data: completed")
-    assert [line for line in again if line.startswith("event")] == ["event: deletion.completed", "event: end"]
+    assert [line for line in again if line.startswith("event")] == [
+        "event: deletion.completed",
+        "event: absence.certified",
+        "event: end",
+    ]
 
 
 def test_a_silent_stream_has_heartbeats(
