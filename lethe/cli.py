@@ -15,11 +15,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lethe import remote_commands
+from lethe import experiment_commands, remote_commands
 from service.settings import ConfigurationError, load_settings, new_key
 
 if TYPE_CHECKING:
-    from lethe.bench import Networks
     from service.settings import Settings
 
 TRY, RUN, USE, CHECK, ADMINISTER = "Try it", "Run it", "Use it", "Check it", "Administer it"
@@ -42,16 +41,14 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 token = typer.Typer(help="Issue, list and revoke API tokens.", no_args_is_help=True)
-paper = typer.Typer(help="The paper's experiments, with ours beside them.", no_args_is_help=True)
-bench = typer.Typer(help="Measure, against a named baseline in the same run.", no_args_is_help=True)
 model = typer.Typer(help="Look at a model's files before it is registered.", no_args_is_help=True)
 certificate = typer.Typer(help="Certificates of deletions.", no_args_is_help=True)
 certificate.command("get")(remote_commands.get_certificates)
 app.add_typer(certificate, name="certificate", rich_help_panel=USE)
 app.add_typer(token, name="token", rich_help_panel=ADMINISTER)
 app.add_typer(model, name="model", rich_help_panel=CHECK)
-app.add_typer(bench, name="bench", rich_help_panel=TRY)
-app.add_typer(paper, name="paper", rich_help_panel=TRY)
+app.add_typer(experiment_commands.bench, name="bench", rich_help_panel=TRY)
+app.add_typer(experiment_commands.paper, name="paper", rich_help_panel=TRY)
 
 out = Console()
 DataDir = Annotated[
@@ -60,18 +57,6 @@ DataDir = Annotated[
         "--data-dir", help="Where the embedded default keeps everything. [default: .lethe]", show_default=False
     ),
 ]
-NetworkFolder = Annotated[
-    Path, typer.Option("--out", help="Trained networks, results and figures; what is there is not run again.")
-]
-FashionFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        help="Folder with Fashion-MNIST's four .gz files. [default: where Debian's dataset-fashion-mnist puts them]",
-        show_default=False,
-    ),
-]
-Quick = Annotated[bool, typer.Option("--quick", help="Train LeNet-5 for a minute only.")]
 ManifestFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="JSON with family and config, as for registration.")
 ]
@@ -325,168 +310,6 @@ def token_revoke(token_id: uuid.UUID, data_dir: DataDir = None) -> None:
     except NotFound as error:
         raise typer.BadParameter(str(error)) from None
     out.print("Revoked.")
-
-
-@bench.command("forget")
-def bench_forget(
-    case: Annotated[
-        str, typer.Option(help="Which, separated by commas; mlp-vi, lenet-vi, lenet-sgld and lenet-sghmc take minutes.")
-    ] = "gmm-vi,gmm-sgld,gmm-sghmc",
-    removed: Annotated[
-        int | None,
-        typer.Option(min=1, max=6_000, help="How many rows to remove; by default 800 of a mixture, 64 of a network."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
-    folder: NetworkFolder = Path("results/bnn"),
-    data: FashionFolder = None,
-    quick: Quick = False,
-) -> None:
-    """Forgetting our way, the paper's way and by retraining, in one run."""
-    from lethe.bench import bench_forget as measure
-    from lethe.bench import show
-    from ml.errors import InvalidInput
-
-    try:
-        rows = measure(case.split(","), removed, _networks(folder, quick, data))
-    except InvalidInput as error:
-        raise typer.BadParameter(str(error)) from None
-    if as_json:
-        for row in rows:
-            typer.echo(json.dumps(row))
-    else:
-        out.print(show(rows))
-
-
-@bench.command("solve")
-def bench_solve(
-    case: Annotated[str, typer.Option(help="Which, separated by commas: mlp, lenet.")] = "mlp,lenet",
-    products: Annotated[int, typer.Option(min=10, help="How many products with the curvature each may spend.")] = 60,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
-    folder: NetworkFolder = Path("results/bnn"),
-    data: FashionFolder = None,
-    quick: Quick = False,
-) -> None:
-    """Four ways to solve for an influence: how near each comes to the answer, product by product."""
-    from dataclasses import asdict
-
-    from lethe.bench import bench_solve as measure
-    from lethe.bench import show_solvers
-    from ml.errors import InvalidInput
-
-    try:
-        found = measure(case.split(","), products, _networks(folder, quick, data))
-    except InvalidInput as error:
-        raise typer.BadParameter(str(error)) from None
-    for comparison in found:
-        if as_json:
-            typer.echo(json.dumps(asdict(comparison)))
-        else:
-            out.print(*show_solvers(comparison), sep="\n")
-
-
-@bench.command("certify")
-def bench_certify(
-    family: Annotated[
-        str, typer.Option(help="Which, separated by commas: linear, logistic, softmax, gaussian-mixture.")
-    ] = "linear,logistic,softmax,gaussian-mixture",
-    trials: Annotated[int, typer.Option(min=1, help="How many deletions from models of each family.")] = 500,
-    seed: Annotated[int, typer.Option(min=0, help="Decides the data and every deletion.")] = 1,
-    epsilon: Annotated[float, typer.Option(help="The policy: a bound in nats that every deletion has to meet.")] = 1e-3,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
-    folder: Annotated[Path, typer.Option("--out", help="Figures, and every trial as JSON.")] = Path("results/certify"),
-) -> None:
-    """Do certificates hold? Random deletions, every bound beside the KL to a converged retraining."""
-    from dataclasses import asdict
-
-    from lethe.certify_bench import bench_certify as measure
-    from lethe.certify_bench import show
-    from ml.errors import InvalidInput
-
-    try:
-        reports = measure(family.split(","), trials, seed, epsilon, folder)
-    except InvalidInput as error:
-        raise typer.BadParameter(str(error)) from None
-    if as_json:
-        for report in reports:
-            typer.echo(json.dumps(asdict(report)))
-    else:
-        out.print(show(reports))
-
-
-@bench.command("coverage")
-def bench_coverage(
-    trials: Annotated[int, typer.Option(min=1, help="How many deletions from linear and logistic sample sets.")] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="Decides the data, the chains and every deletion.")] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
-) -> None:
-    """Do the intervals on certificates of sample sets hold the truth? How many of them, and what was refused."""
-    from lethe.certify_bench import bench_coverage as measure
-
-    found = measure(trials, seed)
-    lines = [
-        f"{found.issued} of {found.trials} deletions were certified; of these intervals {found.share:.1%} hold the",
-        f"truth, {found.above} have it above their upper end. {found.refused} were refused, among them "
-        f"{found.refused_k_hat} of {found.heavy_tailed} with a Pareto k-hat above 0.7.",
-    ]
-    _tell(found.to_dict(), lines, as_json)
-
-
-@paper.command("gmm")
-def paper_gmm(
-    folder: Annotated[Path, typer.Option("--out", help="Results and figures; what is there is not run again.")] = Path(
-        "results/gmm"
-    ),
-    removed: Annotated[int, typer.Option(min=1, max=900, help="How many of the 2,000 points to remove.")] = 800,
-    seed: Annotated[int, typer.Option(help="Decides the data and every draw.")] = 1,
-) -> None:
-    """The Gaussian mixture: variational inference, SGLD and SGHMC; 800 of 2,000 points forgotten."""
-    from lethe.paper import run_gmm
-
-    run_gmm(folder, removed, seed, out)
-
-
-@paper.command("bnn")
-def paper_bnn(
-    folder: NetworkFolder = Path("results/bnn"),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="One seed, one size, short training: under ten minutes on two cores.")
-    ] = False,
-    case: Annotated[str, typer.Option(help="Which methods, separated by commas.")] = "lenet-vi,lenet-sgld,lenet-sghmc",
-    removed: Annotated[
-        str | None, typer.Option(help="How many T-shirts to remove, separated by commas; by default 64 to 6,000.")
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many models to train; by default 5.")] = None,
-    data: FashionFolder = None,
-) -> None:
-    """LeNet-5 on Fashion-MNIST: T-shirts forgotten, errors on the forgotten, the retained and the test set.
-
-    The full run takes many hours. Stop it when you like: the next one goes on where it was.
-    """
-    from dataclasses import replace
-
-    from lethe.paper import run_bnn
-    from ml.errors import InvalidInput
-    from ml.experiments.bnn import FULL, QUICK
-
-    plan = QUICK if quick else FULL
-    try:
-        sizes = tuple(int(size) for size in removed.split(",")) if removed else plan.removed
-        plan = replace(plan, removed=sizes, seeds=seeds or plan.seeds)
-        run_bnn(_quick(folder, quick), plan, case.split(","), data, out)
-    except (InvalidInput, ValueError) as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-def _networks(folder: Path, quick: bool, data: Path | None) -> Networks:
-    from lethe.bench import Networks
-    from ml.experiments.bnn import FULL, QUICK
-
-    return Networks(_quick(folder, quick), QUICK if quick else FULL, data)
-
-
-def _quick(folder: Path, quick: bool) -> Path:
-    """Apart, so that models trained for a minute are never taken for trained ones."""
-    return folder / "quick" if quick else folder
 
 
 def _configured(data_dir: Path | None) -> Settings:

@@ -25,6 +25,13 @@ def retained_rows(data: Tensor, forgotten: Tensor) -> Tensor:
     return retained
 
 
+def retained_positions(data: Tensor, forgotten: Tensor) -> Tensor:
+    """The positions of all rows that are not `forgotten`, in order."""
+    keep = torch.ones(len(data), dtype=torch.bool, device=data.device)
+    keep[forgotten] = False
+    return torch.nonzero(keep).flatten()
+
+
 def retained_of_sampled(likelihood: Likelihood, samples: Tensor, data: Tensor, forgotten: Tensor) -> Tensor:
     """The retained rows, if samples (T×p), data and forgotten fit the likelihood and one another."""
     if samples.ndim != 2 or samples.shape[1] != likelihood.parameter_count or len(samples) == 0:

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ml.errors import InvalidInput, NumericalFailure
 from ml.gauss_newton import Product
-from ml.groups import retained_of_sampled, retained_rows
+from ml.groups import retained_of_sampled, retained_positions, retained_rows
 from ml.models.network import Network
 from ml.models.regression import check_count
 from ml.network_energy import NetworkEnergy, frozen_draws
@@ -168,9 +168,7 @@ def influence(
     recipe: NetworkRecipe = OURS,
 ) -> TrustedStep:
     """The drift of the draws that takes out the influence of the rows at positions `forgotten`."""
-    keep = torch.ones(len(energy.data), dtype=torch.bool, device=energy.data.device)
-    keep[forgotten] = False
-    retained = torch.nonzero(keep).flatten()
+    retained = retained_positions(energy.data, forgotten)
     origin = torch.zeros_like(precision)
     size = recipe.sample_size(len(forgotten), len(retained))
     pull = energy.misfit_gradient(origin, forgotten)

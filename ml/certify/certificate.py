@@ -25,8 +25,9 @@ class Certificate:
     """A bound in nats on the KL divergence between the processed posterior and the reference, or why there is none.
 
     `epsilon` is what a policy is compared with: a bound, or the upper end of the `interval` that holds an estimate with
-    95 % confidence. `epsilon_reverse` is the other direction, NaN where it is not computed. `constants` are the numbers
-    it was computed from: a frozen dataclass, one for each way to compute a bound.
+    95 % confidence. Of a network it is an excess: `direction` says of what. `epsilon_reverse` is the other direction,
+    NaN where it is not computed. `constants` are the numbers it was computed from: a frozen dataclass, one for each way
+    to compute a bound.
     """
 
     epsilon: float

@@ -36,10 +36,11 @@ from ml.certify.kantorovich import NOT_PROVED
 from ml.certify.network_judge import NORMAL, Judged, judge
 from ml.certify.network_sample import NetworkSample, split_rows
 from ml.errors import InvalidInput
-from ml.groups import retained_rows
+from ml.groups import retained_positions, retained_rows
 from ml.models.network import Network
 from ml.models.regression import check_count
 from ml.network_energy import NetworkEnergy, frozen_draws
+from ml.network_forgetting import check_posterior
 from ml.posterior import MeanFieldGaussian, gaussian_kl
 from ml.solvers import solve_conjugate_gradients
 
@@ -47,9 +48,13 @@ REFERENCE = (
     "the minimum of the retained energy of the network linearised at the posterior before, with what training had left "
     "over of its slope taken as given"
 )
-DIRECTION = "epsilon estimates KL(processed ‖ retained posterior) less KL(reference ‖ retained posterior)"
+DIRECTION = (
+    "epsilon estimates, for the linearised network, KL(processed ‖ retained posterior) less KL(reference ‖ retained "
+    "posterior); the network's own excess may be larger"
+)
 ESTIMATED = (
-    "The excess is estimated with 95 % confidence from a sample of the retained rows; it is not a bound.",
+    "The excess is estimated from a sample of the retained rows; the 95 % of its interval are of that sampling and of "
+    "nothing else. It is not a bound.",
     "The energy of a network is not convex: the reference is a minimum of the linearised network, and how far the "
     "network is from linear was tried along two directions only. Its own excess may be larger.",
     "What training left over of its slope is not corrected: the reference is free of influence, not better trained.",
@@ -121,11 +126,14 @@ def certify_network(
 ) -> Certificate:
     """Estimate what `after` lacks of having forgotten the rows at positions `forgotten`, which `before` had seen."""
     started = time.perf_counter()
-    _check(network, before, after, data, forgotten)
+    for posterior in (before, after):
+        check_posterior(network, posterior)
+    network.check_data(data)
+    network.check_data(retained_rows(data, forgotten))
     energy = NetworkEnergy(network, data, frozen_draws(before, recipe.draws, seed=0))
     drift = after.mean - before.mean
     pull = energy.misfit_gradient(torch.zeros_like(drift), forgotten)
-    retained = _retained(len(data), forgotten)
+    retained = retained_positions(data, forgotten)
     rows, others = split_rows(retained, recipe.rows, recipe.others, generator)
     sample = NetworkSample(energy, rows, len(retained))
     newton = _solve(sample, drift, pull, before.std, recipe.products)
@@ -235,22 +243,3 @@ def _assumptions(newton: _Newton, judged: Judged, recipe: NetworkCheck) -> tuple
             "the network is near its linearisation along the step made, and hardly softer along what is missing",
         ),
     )
-
-
-def _retained(rows: int, forgotten: Tensor) -> Tensor:
-    keep = torch.ones(rows, dtype=torch.bool, device=forgotten.device)
-    keep[forgotten] = False
-    return torch.nonzero(keep).flatten()
-
-
-def _check(
-    network: Network, before: MeanFieldGaussian, after: MeanFieldGaussian, data: Tensor, forgotten: Tensor
-) -> None:
-    for name, posterior in (("before", before), ("after", after)):
-        if posterior.mean.shape != (network.parameter_count,):
-            raise InvalidInput(
-                f"posterior {name} has shape {tuple(posterior.mean.shape)}: this network has "
-                f"{network.parameter_count} parameters"
-            )
-    network.check_data(data)
-    network.check_data(retained_rows(data, forgotten))

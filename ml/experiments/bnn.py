@@ -23,7 +23,7 @@ from ml.certify.certificate import Certificate
 from ml.errors import InvalidInput, NumericalFailure
 from ml.experiments.network_methods import Method, Sampled, Shelf, Variational
 from ml.experiments.timing import timed
-from ml.groups import retained_rows
+from ml.groups import retained_positions, retained_rows
 from ml.inference.bayes_by_backprop import SAFE_BNN, BayesByBackprop
 from ml.inference.chains import SAFE_BNN_SGHMC, SAFE_BNN_SGLD, Chains
 from ml.inference.settle import SAFE_SETTLING, Settling
@@ -238,9 +238,7 @@ def _gradients(scene: Scene, draws: Tensor, forgotten: Tensor, plan: Plan) -> di
     energy = NetworkEnergy(scene.network, scene.train, draws)
     origin = torch.zeros_like(draws[0])
     pull = energy.misfit_gradient(origin, forgotten)
-    keep = torch.ones(len(scene.train), dtype=torch.bool)
-    keep[forgotten] = False
-    retained = torch.nonzero(keep).flatten()
+    retained = retained_positions(scene.train, forgotten)
     rest = energy.gradient(origin, retained)
     return {
         "gradient_left": float((rest + pull).norm()),

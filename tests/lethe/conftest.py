@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from lethe import cli
+from lethe import cli, experiment_commands
 
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables on one line a row, whatever terminal the tests run in."""
-    monkeypatch.setattr(cli, "out", Console(width=200))
+    for module in (cli, experiment_commands):
+        monkeypatch.setattr(module, "out", Console(width=200))

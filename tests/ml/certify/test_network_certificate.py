@@ -259,7 +259,7 @@ def test_rows_are_split_without_overlap_or_all_used() -> None:
 
 def test_what_does_not_fit_is_refused(smooth: Trained) -> None:
     short = MeanFieldGaussian(smooth.posterior.mean[1:], smooth.posterior.std[1:])
-    with pytest.raises(InvalidInput, match="after has shape"):
+    with pytest.raises(InvalidInput, match="this network has 31 parameters"):
         smooth.certificate(short, torch.arange(3))
     with pytest.raises(InvalidInput, match="named twice"):
         smooth.certificate(smooth.posterior, torch.tensor([1, 1]))
