@@ -12,8 +12,8 @@ which is F on the retained rows, tilted so that its slope at Δ = 0 is -g: what 
 and stays. The damping is the one with which F̃ falls most, and that fall must be a fair part of what the quadratic model
 predicts. τ is in units of the posterior's own precision, since a constant would mean something else for every weight.
 
-A group that is a large share of the rows is not gone after one such step: further ones follow F̃ down from where the
-last has led. Each costs a gradient over all that is retained, so smaller groups are left at the first.
+A group that is a large share of the rows is not gone after one such step. There averaged descent on what is retained
+goes on from where the step has led (`ml.inference.settle`), in a fraction of the time of another step.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from torch import Tensor
 from ml.errors import InvalidInput, NumericalFailure
 from ml.gauss_newton import Product
 from ml.groups import retained_of_sampled, retained_positions, retained_rows
+from ml.inference.settle import Settling, settle
 from ml.models.network import Network
 from ml.models.regression import check_count
 from ml.network_energy import NetworkEnergy, frozen_draws
@@ -38,6 +39,8 @@ from ml.solvers import Solution, solve_conjugate_gradients
 
 _MOST_DAMPINGS = 8
 _GROWTH = 4.0
+_DESCENT = Settling(iterations=500, averaged=300, learning_rate=1e-3)
+_FULL_RATE_SHARE = 0.05
 _LARGEST_PRECISION_LOSS = 0.75  # of a weight: the group's share is an estimate, and may not more than double a width
 
 
@@ -45,7 +48,8 @@ _LARGEST_PRECISION_LOSS = 0.75  # of a weight: the group's share is an estimate,
 class NetworkRecipe:
     """`rows_per_forgotten` rows for each forgotten one, within limits, sample the curvature; as many more judge.
 
-    A group of at least `large_share` of the rows takes up to `steps_of_large` steps.
+    A group of at least `large_share` of the rows is followed by `descent`, slower for those below a twentieth: the
+    way to go is as long as the group is large, and a fast walk would tremble by more than that.
     """
 
     draws: int = 32
@@ -56,11 +60,11 @@ class NetworkRecipe:
     rows_per_forgotten: int = 8
     least_rows: int = 512
     most_rows: int = 4096
-    large_share: float = 0.05
-    steps_of_large: int = 3
+    large_share: float = 0.01
+    descent: Settling = _DESCENT
 
     def __post_init__(self) -> None:
-        for name in ("draws", "most_products", "rows_per_forgotten", "least_rows", "most_rows", "steps_of_large"):
+        for name in ("draws", "most_products", "rows_per_forgotten", "least_rows", "most_rows"):
             check_count(name, getattr(self, name))
         if not 0 < self.damping < math.inf or not 0 < self.least_agreement < 1:
             raise InvalidInput(
@@ -79,25 +83,13 @@ OURS = NetworkRecipe()
 
 @dataclass(frozen=True, eq=False)
 class TrustedStep:
-    """x, and how it came about: ‖g - (G + τP)x‖/‖g‖, and the products with G over all dampings tried.
-
-    Of several steps: the way from the first to the last, the worst agreement and residual, the last damping.
-    """
+    """x, and how it came about: ‖g - (G + τP)x‖/‖g‖, and the products with G over all dampings tried."""
 
     drift: Tensor
     damping: float
     agreement: float
     residual: float
     products: int
-
-    def then(self, further: TrustedStep) -> TrustedStep:
-        return TrustedStep(
-            self.drift + further.drift,
-            further.damping,
-            min(self.agreement, further.agreement),
-            max(self.residual, further.residual),
-            self.products + further.products,
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,9 +126,10 @@ def forget_network(
     energy = NetworkEnergy(network, data, frozen_draws(posterior, recipe.draws, seed=0))
     precision = posterior.std.square().reciprocal()
     step = influence(energy, precision, forgotten, generator, recipe)
+    drift = descended(energy, step.drift, forgotten, generator, recipe)
     loss = energy.fisher_diagonal(forgotten, generator).minimum(_LARGEST_PRECISION_LOSS * precision)
     left = (precision - loss).maximum(precision.clamp(max=network.prior_std**-2))
-    after = MeanFieldGaussian(posterior.mean + step.drift, left.rsqrt())
+    after = MeanFieldGaussian(posterior.mean + drift, left.rsqrt())
     return ForgottenNetwork(after, step, time.perf_counter() - started)
 
 
@@ -156,7 +149,8 @@ def forget_network_samples(
     retained_of_sampled(network, sample_set.samples, data, forgotten)
     energy = NetworkEnergy(network, data, spread_out(sample_set.samples, recipe.draws))
     step = influence(energy, sampled_precision(energy, generator, recipe), forgotten, generator, recipe)
-    after = SampleSet(sample_set.samples + step.drift, sample_set.chain)
+    drift = descended(energy, step.drift, forgotten, generator, recipe)
+    after = SampleSet(sample_set.samples + drift, sample_set.chain)
     return ForgottenSamples(after, step, time.perf_counter() - started)
 
 
@@ -169,23 +163,26 @@ def influence(
 ) -> TrustedStep:
     """The drift of the draws that takes out the influence of the rows at positions `forgotten`."""
     retained = retained_positions(energy.data, forgotten)
-    origin = torch.zeros_like(precision)
     size = recipe.sample_size(len(forgotten), len(retained))
-    pull = energy.misfit_gradient(origin, forgotten)
-    step = trusted_step(energy, precision, pull, retained, size, generator, recipe)
-    if len(forgotten) < recipe.large_share * len(energy.data):
-        return step
-    tilt = energy.gradient(origin, retained) + pull
-    for _ in range(recipe.steps_of_large - 1):
-        moved = replace(energy, draws=energy.draws + step.drift)
-        try:
-            further = trusted_step(
-                moved, precision, tilt - energy.gradient(step.drift, retained), retained, size, generator, recipe
-            )
-        except NumericalFailure:
-            return step  # as far as the energy can be trusted
-        step = step.then(further)
-    return step
+    pull = energy.misfit_gradient(torch.zeros_like(precision), forgotten)
+    return trusted_step(energy, precision, pull, retained, size, generator, recipe)
+
+
+def descended(
+    energy: NetworkEnergy,
+    drift: Tensor,
+    forgotten: Tensor,
+    generator: torch.Generator,
+    recipe: NetworkRecipe = OURS,
+) -> Tensor:
+    """Where descent on what is retained leads from `drift`; a small group stays where it was."""
+    share = len(forgotten) / len(energy.data)
+    if share < recipe.large_share:
+        return drift
+    rate = recipe.descent.learning_rate * min(1.0, share / _FULL_RATE_SHARE)
+    retained = retained_rows(energy.data, forgotten)
+    there = NetworkEnergy(energy.network, retained, energy.draws + drift)
+    return drift + settle(there, generator, replace(recipe.descent, learning_rate=rate))
 
 
 def trusted_step(

@@ -108,7 +108,7 @@ def certify_expansion(family: Family, at: Expansion, retained: Tensor, newton: S
             radius=radius,
             rounding=rounding,
             excess=_excess(at, newton, error, lipschitz, radius) if proved else math.inf,
-            paper_epsilon=_paper_epsilon(at.posterior, radius) if proved else math.inf,
+            paper_epsilon=paper_epsilon(at.posterior, radius) if proved else math.inf,
         ),
         not_proved=NOT_PROVED,
     )
@@ -166,12 +166,14 @@ def _excess(at: Expansion, newton: Solution, error: float, lipschitz: float, rad
     return (0.5 * decrement + lipschitz * radius**3 / 6 + hidden) * _INFLATION
 
 
-def _paper_epsilon(posterior: MeanFieldGaussian, radius: float) -> float:
+def paper_epsilon(posterior: MeanFieldGaussian, radius: float) -> float:
     """(2(M₁+M₂)‖Δλ‖₁ + ‖Δλ‖₂²) / 2M₁² with ‖Δλ‖₂ ≤ r, ‖Δλ‖₁ ≤ r√(2d) and every std within M₁..M₂ on the ball.
 
-    Valid, but of first order in a distance in which the divergence is of second.
+    Valid, but of first order in a distance in which the divergence is of second; and infinite where a std may be zero.
     """
     narrowest, widest = float(posterior.std.min()) - radius, float(posterior.std.max()) + radius
+    if narrowest <= 0:
+        return math.inf
     longest = math.sqrt(2 * posterior.std.numel()) * radius
     return (2 * (narrowest + widest) * longest + radius**2) / (2 * narrowest**2) * _INFLATION
 

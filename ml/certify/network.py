@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from ml.certify.certificate import Assumption, Certificate
-from ml.certify.kantorovich import NOT_PROVED
+from ml.certify.kantorovich import NOT_PROVED, paper_epsilon
 from ml.certify.network_judge import NORMAL, Judged, judge
 from ml.certify.network_sample import NetworkSample, split_rows
 from ml.errors import InvalidInput
@@ -62,6 +62,7 @@ ESTIMATED = (
 )
 
 _TOLERANCE = 1e-6
+_PARTS = 8
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,11 @@ class NetworkConstants:
     """In nats, but for `softer` and `deviation`, which are c and k, and `pull_norm`, which is g in units of 1/σ.
 
     `excess_of_nothing` is that of the posterior before: how much of it the step took away is what the step was worth.
-    `made` is ½ΔᵀAΔ of the step that was made; `divergence` is KL(processed ‖ minimum of the sample), which lies farther
-    away than that of all rows.
+    `made` is ½ΔᵀAΔ of the step that was made. `divergence` is KL(processed ‖ minimum of the sample), which lies farther
+    away than that of all rows; `divergence_reverse` is the other direction, and `paper_epsilon` the paper's bound with
+    that distance for the one that nobody knows: infinite where it exceeds the narrowest width. `gradient` is r in units
+    of 1/σ, on the rows that judge, and `gradient_margin` how far sampling may have put it off. `least_curvature` is the
+    prior's share of A in the same units: A has no less in any direction, so no Lanczos is asked.
     """
 
     excess: float
@@ -109,6 +113,11 @@ class NetworkConstants:
     widths: float
     made: float
     divergence: float
+    divergence_reverse: float
+    paper_epsilon: float
+    gradient: float
+    gradient_margin: float
+    least_curvature: float
     pull_norm: float
     rows: int
     products: int
@@ -138,7 +147,9 @@ def certify_network(
     sample = NetworkSample(energy, rows, len(retained))
     newton = _solve(sample, drift, pull, before.std, recipe.products)
     judged = judge(NetworkSample(energy, others, len(retained)), drift, pull, newton.lowest)
-    widths = _widths(energy, before, after, forgotten, generator)
+    widths, widths_reverse = _widths(energy, before, after, forgotten, generator)
+    gradient, margin = _gradient(energy, others, len(retained), drift, pull, before.std)
+    apart = newton.lowest - drift
     assumptions = _assumptions(newton, judged, recipe)
     holds = all(assumption.holds for assumption in assumptions)
     high = _worst(newton, judged) + widths if holds else math.inf
@@ -159,7 +170,12 @@ def certify_network(
             deviation=judged.deviation,
             widths=widths,
             made=newton.made,
-            divergence=0.5 * float(((newton.lowest - drift) / after.std).square().sum()) + widths,
+            divergence=0.5 * float((apart / before.std).square().sum()) + widths,
+            divergence_reverse=0.5 * float((apart / after.std).square().sum()) + widths_reverse,
+            paper_epsilon=paper_epsilon(after, float(apart.norm())),
+            gradient=gradient,
+            gradient_margin=margin,
+            least_curvature=float(before.std.min() / network.prior_std) ** 2,
             pull_norm=float((pull * before.std).norm()),
             rows=len(rows),
             products=newton.products,
@@ -212,17 +228,31 @@ def _widths(
     after: MeanFieldGaussian,
     forgotten: Tensor,
     generator: torch.Generator,
-) -> float:
+) -> tuple[float, float]:
     """½ Σ (ρ - 1 - ln ρ), ρ = σ⁻²/σ*²: what wrong widths add to the excess where the energy is quadratic.
 
-    1/σ*² is 1/σ² less what the rows gave to it. That is an estimate: anything from nothing to twice as much is allowed.
+    And the same with 1/ρ. 1/σ*² is 1/σ² less what the rows gave to it. That is an estimate: anything from nothing to
+    twice as much is allowed.
     """
     precision, prior = before.std.square().reciprocal(), energy.network.prior_std**-2
     given = energy.fisher_diagonal(forgotten, generator)
     least = (precision - 2 * given).maximum(precision.clamp(max=prior))
     ends = torch.stack([before.std, least.rsqrt()])
-    apart = gaussian_kl(torch.zeros_like(before.std), after.std.expand_as(ends), ends)
-    return float(apart.amax(0).sum())
+    here, still = after.std.expand_as(ends), torch.zeros_like(before.std)
+    forward, reverse = gaussian_kl(still, here, ends), gaussian_kl(still, ends, here)
+    return float(forward.amax(0).sum()), float(reverse.amax(0).sum())
+
+
+def _gradient(
+    energy: NetworkEnergy, rows: Tensor, total: int, drift: Tensor, pull: Tensor, std: Tensor
+) -> tuple[float, float]:
+    """‖r‖ in units of 1/σ, and its margin at 95 %: parts of the rows show by their spread how far their mean is off."""
+    parts = rows.chunk(_PARTS)
+    found = torch.stack([std * (NetworkSample(energy, part, total).product(drift) - pull) for part in parts])
+    shares = torch.tensor([len(part) / len(rows) for part in parts]).to(found)
+    missing = 1 - len(rows) / total
+    error = (found.var(0).sum() / len(parts) * missing).sqrt()
+    return float((shares @ found).norm()), NORMAL * float(error)
 
 
 def _assumptions(newton: _Newton, judged: Judged, recipe: NetworkCheck) -> tuple[Assumption, ...]:

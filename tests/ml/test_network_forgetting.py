@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -13,12 +12,13 @@ from torch import Tensor
 
 from ml import network_forgetting
 from ml.errors import InvalidInput, NumericalFailure
+from ml.inference.settle import Settling
 from ml.models.network import Network
 from ml.network_energy import NetworkEnergy, frozen_draws
 from ml.network_forgetting import (
     OURS,
     NetworkRecipe,
-    TrustedStep,
+    descended,
     forget_network,
     forget_network_samples,
     influence,
@@ -37,7 +37,7 @@ from tests.ml.networks import (
     random_theta,
 )
 
-EXACT = NetworkRecipe(draws=2, damping=1e-9, tolerance=1e-12, most_products=200, steps_of_large=1)
+EXACT = NetworkRecipe(draws=2, damping=1e-9, tolerance=1e-12, most_products=200)
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -74,37 +74,28 @@ def test_undamped_it_is_the_exact_influence_where_logits_are_linear() -> None:
     assert step.residual < 1e-11
 
 
-def test_further_steps_bring_a_large_group_to_the_minimum_without_it() -> None:
-    """At a minimum training left nothing over, so F̃ is the energy of what is retained."""
+def test_descent_brings_a_large_group_to_the_minimum_without_it() -> None:
     energy, posterior = trained(OneLayer(), 100, std=0.02)
     forgotten = torch.arange(30)
-    retained = rows_of(energy, forgotten)
-    truth = minimised(energy, retained)
-    recipe = replace(OURS, draws=2, damping=1e-3, tolerance=1e-6, large_share=0.3)
-    steps = {}
-    for most in (1, 3):
-        step = influence(energy, posterior.std**-2, forgotten, seeded(), replace(recipe, steps_of_large=most))
-        steps[most] = float((step.drift - truth).norm())
-    small = influence(energy, posterior.std**-2, forgotten, seeded(), replace(recipe, large_share=0.31))
-    assert float((small.drift - truth).norm()) == steps[1]
-    assert steps[3] < 0.3 * steps[1] < 0.3 * float(truth.norm())
+    truth = minimised(energy, rows_of(energy, forgotten))
+    recipe = replace(OURS, draws=2, large_share=0.3, descent=Settling(500, 300, 40, 1e-2))
+    step = influence(energy, posterior.std**-2, forgotten, seeded(), recipe)
+    far = descended(energy, step.drift, forgotten, seeded(), recipe)
+    assert float((far - truth).norm()) < 0.5 * float((step.drift - truth).norm())
+    small = descended(energy, step.drift, forgotten, seeded(), replace(recipe, large_share=0.31))
+    assert small is step.drift
 
 
-def test_a_further_step_that_no_damping_makes_safe_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    energy, posterior = trained(OneLayer(), 100, std=0.02)
-    forgotten, recipe = torch.arange(30), replace(OURS, draws=2)
-    first = influence(energy, posterior.std**-2, forgotten, seeded(), replace(recipe, steps_of_large=1))
-    calls = []
-
-    def once(*arguments: Any) -> TrustedStep:
-        calls.append(arguments)
-        if len(calls) > 1:
-            raise NumericalFailure("no step")
-        return first
-
-    monkeypatch.setattr(network_forgetting, "trusted_step", once)
-    assert influence(energy, posterior.std**-2, forgotten, seeded(), recipe) is first
-    assert len(calls) == 2
+def test_a_group_below_a_twentieth_descends_as_much_more_slowly() -> None:
+    """Adam's first step is as long as its rate in every coordinate."""
+    energy, _ = trained(OneLayer(), 100, std=0.02)
+    origin = torch.zeros_like(energy.draws[0])
+    recipe = replace(OURS, draws=2, descent=Settling(1, 1, 20, 1e-2))
+    lengths = [
+        float(descended(energy, origin, torch.arange(removed), seeded(), recipe).abs().max())
+        for removed in (1, 4, 5, 9)
+    ]
+    assert lengths == pytest.approx([2e-3, 8e-3, 1e-2, 1e-2], rel=1e-4)
 
 
 def test_the_curvature_comes_from_the_first_half_of_the_chosen_rows_and_is_scaled_up() -> None:
@@ -172,7 +163,6 @@ def test_forgetting_is_nearer_to_the_retrained_than_doing_nothing(network: Netwo
     truth = minimised(energy, rows_of(energy, forgotten))
     after = forget_network(network, posterior, energy.data, forgotten, seeded(), replace(OURS, draws=2))
     drift = after.posterior.mean - posterior.mean
-    assert torch.equal(drift + posterior.mean, after.step.drift + posterior.mean)
     assert float((drift - truth).norm()) < share * float(truth.norm())
     assert after.seconds > 0
 
@@ -205,8 +195,8 @@ def test_all_samples_drift_alike_and_keep_their_chains() -> None:
     forgotten = torch.nonzero(energy.data[:, -1] == 1).flatten()[:15]
     after = forget_network_samples(TINY, before, energy.data, forgotten, seeded(), replace(OURS, draws=4))
     moved = after.sample_set.samples - before.samples
-    assert torch.allclose(moved, after.step.drift.expand(10, -1), rtol=0, atol=1e-14)
-    assert float(after.step.drift.norm()) > 1e-3
+    assert torch.allclose(moved, moved[0].expand(10, -1), rtol=0, atol=1e-14)
+    assert float(moved[0].norm()) > 1e-3
     assert torch.equal(after.sample_set.chain, before.chain)
     again = forget_network_samples(TINY, before, energy.data, forgotten, seeded(), replace(OURS, draws=4))
     assert torch.equal(again.sample_set.samples, after.sample_set.samples)
@@ -295,6 +285,7 @@ MEMORY_SCRIPT = """
 import dataclasses
 import resource
 import torch
+from ml.inference.settle import Settling
 from ml.models.lenet import LeNet5
 from ml.network_forgetting import OURS, forget_network
 
@@ -302,8 +293,8 @@ torch.set_num_threads(1)
 network, generator = LeNet5(), torch.Generator().manual_seed(0)
 data = torch.rand(60_000, 1025, generator=generator) - 0.5
 data[:, -1] = torch.arange(60_000) % 10
-recipe = dataclasses.replace(OURS, steps_of_large=1)  # a further one needs no more than the first
-forget_network(network, network.initial(seed=1), data, torch.arange(0, 60_000, 10), generator, recipe)
+short = dataclasses.replace(OURS, descent=Settling(iterations=20, averaged=10))  # memory is the same at each
+forget_network(network, network.initial(seed=1), data, torch.arange(0, 60_000, 10), generator, short)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

@@ -177,6 +177,33 @@ def test_a_sample_overestimates_and_its_interval_holds_the_truth(smooth: Trained
     assert 1.1 < statistics.mean(ratios) < 2
 
 
+def test_the_gradient_lies_within_its_margin_and_is_exact_on_all_rows(smooth: Trained, cases: list[Case]) -> None:
+    std, off = smooth.posterior.std, []
+    for seed, case in enumerate(cases):
+        drift = -3 * case.step
+        truth = float((std * (case.curvature @ drift - case.pull)).norm())
+        exact = smooth.certificate(smooth.moved(drift), case.forgotten).constants
+        sampled = smooth.certificate(smooth.moved(drift), case.forgotten, SAMPLED, seed).constants
+        assert exact.gradient == pytest.approx(truth, rel=1e-6)
+        assert exact.gradient_margin == 0
+        assert 0 < sampled.gradient_margin < 0.5 * truth
+        off.append(abs(sampled.gradient - truth) / sampled.gradient_margin)
+    assert statistics.mean(gap <= 1 for gap in off) >= 0.9
+
+
+def test_both_directions_are_those_to_the_minimum(smooth: Trained, cases: list[Case]) -> None:
+    """Widths that nothing was given to are known: then both divergences are ½‖x/σ‖² and what the widths add."""
+    case = cases[5]
+    constants = smooth.certificate(smooth.posterior, case.forgotten).constants
+    mean_part = 0.5 * float((case.step / smooth.posterior.std).square().sum())
+    assert constants.divergence == pytest.approx(mean_part + constants.widths, rel=1e-4)
+    assert constants.divergence_reverse == pytest.approx(mean_part + constants.widths, rel=0.1)
+    assert constants.divergence_reverse != constants.divergence
+    assert constants.paper_epsilon > constants.divergence
+    assert constants.least_curvature == pytest.approx((0.05 / smooth.network.prior_std) ** 2)
+    assert constants.least_curvature <= float(torch.linalg.eigvalsh(case.curvature)[0]) * 0.05**2 * (1 + 1e-6)
+
+
 def test_the_excess_of_a_network_with_one_layer_is_that_of_its_own_energy(one_layer: Trained) -> None:
     """Its logits are linear: what is left is the third derivative of softmax."""
     for forgotten in groups(200):
