@@ -13,7 +13,8 @@ and stays. The damping is the one with which F̃ falls most, and that fall must 
 predicts. τ is in units of the posterior's own precision, since a constant would mean something else for every weight.
 
 A group that is a large share of the rows is not gone after one such step. There averaged descent on what is retained
-goes on from where the step has led (`ml.inference.settle`), in a fraction of the time of another step.
+goes on from where the step has led (`ml.inference.settle`), in a fraction of the time of another step. It trembles, by
+more than a smaller group moves.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -40,7 +41,6 @@ from ml.solvers import Solution, solve_conjugate_gradients
 _MOST_DAMPINGS = 8
 _GROWTH = 4.0
 _DESCENT = Settling(iterations=500, averaged=300, learning_rate=1e-3)
-_FULL_RATE_SHARE = 0.05
 _LARGEST_PRECISION_LOSS = 0.75  # of a weight: the group's share is an estimate, and may not more than double a width
 
 
@@ -48,8 +48,7 @@ _LARGEST_PRECISION_LOSS = 0.75  # of a weight: the group's share is an estimate,
 class NetworkRecipe:
     """`rows_per_forgotten` rows for each forgotten one, within limits, sample the curvature; as many more judge.
 
-    A group of at least `large_share` of the rows is followed by `descent`, slower for those below a twentieth: the
-    way to go is as long as the group is large, and a fast walk would tremble by more than that.
+    A group of at least `large_share` of the rows is followed by `descent`.
     """
 
     draws: int = 32
@@ -60,7 +59,7 @@ class NetworkRecipe:
     rows_per_forgotten: int = 8
     least_rows: int = 512
     most_rows: int = 4096
-    large_share: float = 0.01
+    large_share: float = 0.05
     descent: Settling = _DESCENT
 
     def __post_init__(self) -> None:
@@ -176,13 +175,10 @@ def descended(
     recipe: NetworkRecipe = OURS,
 ) -> Tensor:
     """Where descent on what is retained leads from `drift`; a small group stays where it was."""
-    share = len(forgotten) / len(energy.data)
-    if share < recipe.large_share:
+    if len(forgotten) < recipe.large_share * len(energy.data):
         return drift
-    rate = recipe.descent.learning_rate * min(1.0, share / _FULL_RATE_SHARE)
     retained = retained_rows(energy.data, forgotten)
-    there = NetworkEnergy(energy.network, retained, energy.draws + drift)
-    return drift + settle(there, generator, replace(recipe.descent, learning_rate=rate))
+    return drift + settle(NetworkEnergy(energy.network, retained, energy.draws + drift), generator, recipe.descent)
 
 
 def trusted_step(

@@ -86,18 +86,6 @@ def test_descent_brings_a_large_group_to_the_minimum_without_it() -> None:
     assert small is step.drift
 
 
-def test_a_group_below_a_twentieth_descends_as_much_more_slowly() -> None:
-    """Adam's first step is as long as its rate in every coordinate."""
-    energy, _ = trained(OneLayer(), 100, std=0.02)
-    origin = torch.zeros_like(energy.draws[0])
-    recipe = replace(OURS, draws=2, descent=Settling(1, 1, 20, 1e-2))
-    lengths = [
-        float(descended(energy, origin, torch.arange(removed), seeded(), recipe).abs().max())
-        for removed in (1, 4, 5, 9)
-    ]
-    assert lengths == pytest.approx([2e-3, 8e-3, 1e-2, 1e-2], rel=1e-4)
-
-
 def test_the_curvature_comes_from_the_first_half_of_the_chosen_rows_and_is_scaled_up() -> None:
     network, theta, data = OneLayer(), random_theta(OneLayer()), learnable_rows(OneLayer(), 60)
     energy, rows = NetworkEnergy(network, data, theta.unsqueeze(0)), torch.arange(60)
