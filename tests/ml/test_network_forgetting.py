@@ -190,6 +190,16 @@ def test_all_samples_drift_alike_and_keep_their_chains() -> None:
     assert torch.equal(again.sample_set.samples, after.sample_set.samples)
 
 
+def test_samples_descend_for_groups_for_which_a_posterior_at_rest_does_not() -> None:
+    energy, posterior = trained(TINY, 300, std=0.02)
+    samples = SampleSet(energy.draws, torch.zeros(2, dtype=torch.int64))
+    forgotten = torch.arange(4)
+    still = forget_network(TINY, posterior, energy.data, forgotten, seeded(), replace(OURS, draws=2))
+    assert torch.equal(still.posterior.mean, posterior.mean + still.step.drift)
+    after = forget_network_samples(TINY, samples, energy.data, forgotten, seeded())
+    assert not torch.allclose(after.sample_set.samples, samples.samples + after.step.drift, rtol=0, atol=1e-4)
+
+
 def test_the_sampled_precision_is_near_the_exact_diagonal() -> None:
     data, theta = labelled_rows(TINY, 400), random_theta(TINY)
     energy = NetworkEnergy(TINY, data, theta.unsqueeze(0))
