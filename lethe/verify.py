@@ -162,7 +162,19 @@ def _check_bound(bound: Mapping[str, Any], policy: Mapping[str, Any]) -> str:
     for assumption in assumptions:
         if not isinstance(assumption, dict) or assumption.get("holds") is not True:
             raise Rejected(f"the certificate says {level!r} although one of its assumptions does not hold")
-    return f"KL <= {epsilon:.3e} (policy {limit:.1e}), level {level}, all {len(assumptions)} assumptions hold"
+    stated = f"KL <= {epsilon:.3e}" if level != "estimated" else _check_estimate(bound, epsilon)
+    return f"{stated} (policy {limit:.1e}), level {level}, all {len(assumptions)} assumptions hold"
+
+
+def _check_estimate(bound: Mapping[str, Any], epsilon: float) -> str:
+    """An estimate is stated as the upper end of its interval, and is no proof."""
+    interval = bound.get("interval")
+    if not isinstance(interval, list) or len(interval) != 2:
+        raise Rejected("the certificate says 'estimated' without the interval of the estimate")
+    low, high = (_number({"interval": end}, "interval") for end in interval)
+    if not 0 <= low <= high == epsilon:
+        raise Rejected("the bound is not the upper end of the interval that it was estimated with")
+    return f"KL estimated at {low:.3e} to {high:.3e}"
 
 
 def _check_posterior(statement: Mapping[str, Any], posterior: bytes) -> str:

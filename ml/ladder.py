@@ -41,6 +41,23 @@ OnProgress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
+class Step:
+    """Where a step has led. `residual` is ‖∇F‖₂ over what is retained: zero at the reference.
+
+    The steps of training are not seen one by one: a warm restart and retraining tell their last. `seconds` are those
+    since the start.
+    """
+
+    rung: RungName
+    step: int
+    residual: float
+    seconds: float
+
+
+OnStep = Callable[[Step], None]
+
+
+@dataclass(frozen=True)
 class Rung:
     """One way of forgetting that was tried, and the bound it reached.
 
@@ -55,6 +72,7 @@ class Rung:
     seconds: float
     at_least: float = 0.0
     failure: str | None = None
+    solver: str | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Plain JSON values; an infinite bound, which JSON lacks, becomes None."""
@@ -84,18 +102,22 @@ def forget(
     policy: Policy,
     on_progress: OnProgress | None = None,
     hessian: Tensor | None = None,
+    on_step: OnStep | None = None,
 ) -> Outcome:
     """Remove the rows at positions `forgotten` of `data`, climbing until `policy` is met or its rungs are used up.
 
-    `on_progress(phase, fraction)` is told before each step and at the end. `hessian` is that of `influence_step`: a
-    wrong one costs steps, never the validity of the certificate, which is computed afresh on what is retained.
+    `on_progress(phase, fraction)` is told before each step and at the end, `on_step` after each step. `hessian` is that
+    of `influence_step`: a wrong one costs steps, never the validity of the certificate, which is computed afresh on
+    what is retained.
     """
     started = time.perf_counter()
     family.check_data(data)
     family.check_posterior(posterior)
     retained = retained_rows(data, forgotten)
     family.check_data(retained)
-    task = _Task(family, posterior, data, forgotten, retained, policy, on_progress or _silent, hessian, started)
+    task = _Task(
+        family, posterior, data, forgotten, retained, policy, on_progress or _silent, on_step, hessian, started
+    )
     place, rungs = _climb(task)
     if place is None:
         raise NumericalFailure("; ".join(f"{rung.name}: {rung.failure}" for rung in rungs))
@@ -120,8 +142,14 @@ class _Task:
     retained: Tensor
     policy: Policy
     report: OnProgress
+    on_step: OnStep | None
     hessian: Tensor | None
     started: float
+
+    def saw(self, rung: RungName, step: int, at: Expansion) -> Expansion:
+        if self.on_step is not None:
+            self.on_step(Step(rung, step, float(at.gradient.norm()), time.perf_counter() - self.started))
+        return at
 
     def late(self) -> bool:
         return self.policy.seconds is not None and time.perf_counter() - self.started > self.policy.seconds
@@ -153,9 +181,12 @@ class _Place:
     def rung(self, name: RungName, seconds: float) -> Rung:
         if self.certificate is not None:
             epsilon, level = self.certificate.epsilon, self.certificate.level
-            return Rung(name, self.steps, epsilon, level, seconds, epsilon if math.isfinite(epsilon) else 0.0)
-        at_least = 0.0 if self.ahead is None else _least_bound(self.at, self.ahead)
-        return Rung(name, self.steps, math.inf, "none", seconds, at_least)
+            at_least = epsilon if math.isfinite(epsilon) else 0.0
+        else:
+            epsilon, level = math.inf, "none"
+            at_least = 0.0 if self.ahead is None else _least_bound(self.at, self.ahead)
+        solver = None if self.ahead is None else self.ahead.solver
+        return Rung(name, self.steps, epsilon, level, seconds, at_least, solver=solver)
 
 
 def _climb(task: _Task) -> tuple[_Place | None, list[Rung]]:
@@ -181,7 +212,7 @@ def _influence(task: _Task, _: _Place | None) -> _Place:
     processed = influence_step(task.family, task.before, task.data, task.forgotten, task.hessian)
     for _sweep in range(_SWEEPS if len(task.forgotten) > _LARGE_SHARE * len(task.data) else 0):
         processed = task.family.sweep(processed, task.retained)
-    return _Place.reached(task, task.family.expand(processed, task.retained))
+    return _Place.reached(task, task.saw("influence", 1, task.family.expand(processed, task.retained)))
 
 
 def _newton(task: _Task, start: _Place | None) -> _Place:
@@ -194,7 +225,7 @@ def _newton(task: _Task, start: _Place | None) -> _Place:
             at = newton_step(task.family, place.at, task.retained, None if place.ahead is None else place.ahead.x)
         except NumericalFailure:
             break  # so much was forgotten that the basin is gone: the certificate here says so
-        place = _Place.reached(task, at, step + 1)
+        place = _Place.reached(task, task.saw("newton", step + 1, at), step + 1)
         if place.met(task):
             break
     return replace(place, certificate=place.certificate or certify_expansion(task.family, place.at, task.retained))
@@ -203,13 +234,13 @@ def _newton(task: _Task, start: _Place | None) -> _Place:
 def _warm(task: _Task, _: _Place | None) -> _Place:
     """From the trained posterior and not from where the rungs below have led: that may be out of every basin."""
     trained = train(task.family, task.retained, task.before)
-    at = task.family.expand(trained.posterior, task.retained)
+    at = task.saw("warm", trained.iterations, task.family.expand(trained.posterior, task.retained))
     return _Place(at, None, certify_expansion(task.family, at, task.retained), trained.iterations)
 
 
 def _retrain(task: _Task, _: _Place | None) -> _Place:
     trained = train(task.family, task.retained, task.family.initial(task.retained, _RETRAINING_SEED))
-    at = task.family.expand(trained.posterior, task.retained)
+    at = task.saw("retrain", trained.iterations, task.family.expand(trained.posterior, task.retained))
     return _Place(at, None, certify_retrained(task.family, at, task.retained), trained.iterations)
 
 

@@ -38,7 +38,7 @@ _SEED = 0
 class SampleOutcome:
     """What the last rung reached. Publish it only if `policy_met`."""
 
-    sample_set: SampleSet
+    posterior: SampleSet
     certificate: Certificate
     rungs: tuple[Rung, ...]
     policy_met: bool
@@ -75,7 +75,8 @@ def forget_sample_set(
             rungs.append(Rung(name, 0, math.inf, "none", time.perf_counter() - since, failure=str(error)))
             continue
         certificate = reached[1]
-        rungs.append(Rung(name, 1, certificate.epsilon, certificate.level, time.perf_counter() - since))
+        seconds = time.perf_counter() - since
+        rungs.append(Rung(name, 1, certificate.epsilon, certificate.level, seconds, solver=_SOLVERS[name]))
         if policy.met_by(certificate):
             break
     if reached is None:
@@ -131,6 +132,7 @@ _WAYS: dict[RungName, Callable[[_Task], tuple[SampleSet, Certificate]]] = {
     "newton": _newton,
     "retrain": _retrain,
 }
+_SOLVERS: dict[RungName, str | None] = {"influence": "conjugate gradients", "newton": "cholesky", "retrain": None}
 
 
 def _silent(_phase: str, _fraction: float) -> None:

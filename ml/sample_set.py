@@ -50,6 +50,9 @@ class SampleSet:
         centred = self.samples - self.mean
         return centred.T @ centred / (len(centred) - 1)
 
+    def to(self, device: torch.device) -> SampleSet:
+        return SampleSet(self.samples.to(device), self.chain.to(device))
+
     def moment_matched_kl(self, other: SampleSet) -> float:
         """KL(N(m, C) ‖ N(m', C')) in nats, between the Gaussians of the two sets' means and full covariances.
 

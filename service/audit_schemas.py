@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import uuid
-from datetime import UTC, datetime
+from dataclasses import asdict
+from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query
-from pydantic import AfterValidator, AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 
-from service.schemas import ModelOut
+from service.model_schemas import ModelOut
+from service.schemas import Cursor
 from service.store.bounds import Bound, ModelBounds
 from service.store.jobs import JobView
 from service.store.models import VersionView
 from service.store.paging import Page, Position, Window
+from service.store.summaries import Summary
 from service.store.tables import BatchStatus, now
 
 Level = Literal["estimated", "proved", "retrained"]
-
-
-def to_utc(moment: datetime) -> datetime:
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:
-        raise ValueError("is outside the years 1 to 9999") from None
-
-
-Moment = Annotated[AwareDatetime, AfterValidator(to_utc)]
 
 
 class JobOut(BaseModel):
@@ -35,18 +28,40 @@ class JobOut(BaseModel):
     status: BatchStatus
     worker: str
     lease_expires_at: datetime | None = Field(description="When another worker may take over; null once it ended.")
-    phase: str = Field(description="As of the worker's last heartbeat; a short job ends before its first.")
+    phase: str = Field(
+        description="What the worker is doing, as of its last heartbeat (once a second); at its end, what it did last."
+    )
     percent: float
     started_at: datetime
     finished_at: datetime | None
     seconds: float = Field(description="How long it took, or has taken so far.")
     failure: str | None
     device: str | None = Field(description="Where it computed; null until it is known.")
+    solver: str | None = Field(description="How the last rung solved for its step; null where it trained or sampled.")
     rungs: list[dict[str, Any]] | None = Field(description="What was tried, with the bound reached and the seconds.")
     deletion_count: int
 
 
+class PhaseOut(BaseModel):
+    phase: str
+    seconds: float
+
+
+class ResidualOut(BaseModel):
+    rung: str
+    step: int = Field(description="Within its rung. Training is not seen step by step: of it this is the last.")
+    residual: float | None = Field(
+        description="‖∇F‖₂, the gradient of the energy over what is retained: zero at the reference. Null if it "
+        "overflowed."
+    )
+    seconds: float = Field(description="Since forgetting began.")
+
+
 class JobDetail(JobOut):
+    phases: list[PhaseOut] = Field(description="What the worker did, in order, and how long it took.")
+    residuals: list[ResidualOut] = Field(
+        description="How near each step came. Empty for sample sets, which move at once: see the bounds in `rungs`."
+    )
     deletions: list[uuid.UUID] = Field(
         description="Which deletions it took, also those that a later job took over. The first 1000 by id."
     )
@@ -82,7 +97,9 @@ class BoundOut(BaseModel):
     certificate_id: uuid.UUID
     deletion_id: uuid.UUID
     model_id: uuid.UUID
-    epsilon: float = Field(description="KL(published ‖ reference) in nats is at most this.")
+    epsilon: float = Field(
+        description="KL(published ‖ reference) in nats is at most this; of an estimate, its interval's upper end."
+    )
     epsilon_reverse: float | None = Field(description="The other direction; null where it is not computed.")
     level: str
     interval: tuple[float, float] | None = Field(description="Of an estimate, with 95 % confidence.")
@@ -90,7 +107,9 @@ class BoundOut(BaseModel):
     solver: str | None
     records_before: int
     records_after: int
-    policy: dict[str, Any] = Field(description="As it was when the certificate was issued.")
+    policy: dict[str, Any] = Field(
+        description="What the job had to meet: the strictest of the model's policy and those frozen at receipt."
+    )
     received_at: datetime
     issued_at: datetime
 
@@ -115,18 +134,38 @@ class ModelBoundsPage(BaseModel):
     next_cursor: str | None
 
 
+class SummaryCounts(BaseModel):
+    received: int
+    completed: int
+    failed: int = Field(description="Given up, and waiting for somebody to retry them.")
+    overdue: int
+    due_soon: int = Field(description="Due within 7 days.")
+
+
+class SummaryOut(BaseModel):
+    day: date = Field(description="In UTC.")
+    since: datetime = Field(
+        description="From here to the end of the day `received` and `completed` count: more than a day only if no "
+        "sweep ran on the day before."
+    )
+    written_at: datetime = Field(description="The moment at which `failed`, `overdue` and `due_soon` were counted.")
+    regulations: dict[str, SummaryCounts] = Field(
+        examples=[{"gdpr": {"received": 12, "completed": 11, "failed": 0, "overdue": 0, "due_soon": 1}}]
+    )
+
+
+class SummaryPage(BaseModel):
+    items: list[SummaryOut] = Field(description="The newest day first.")
+
+
 def cursor_of(page: Page[Any]) -> str | None:
     return page.end.encode() if page.end else None
 
 
-def _ours(cursor: str) -> str:
-    return Position.decode(cursor).encode()
-
-
-Cursor = Annotated[str, AfterValidator(_ours), Query(max_length=64, description="`next_cursor` of the page before.")]
-
-
-def window(limit: Annotated[int, Query(ge=1, le=200)] = 50, cursor: Cursor | None = None) -> Window:
+def window(
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    cursor: Annotated[Cursor | None, Query(description="`next_cursor` of the page before.")] = None,
+) -> Window:
     return Window(limit, Position.decode(cursor) if cursor else None)
 
 
@@ -149,13 +188,15 @@ def job_out(view: JobView) -> JobOut:
         seconds=((batch.finished_at or now()) - batch.started_at).total_seconds(),
         failure=batch.failure,
         device=batch.device,
+        solver=batch.rungs[-1].get("solver") if batch.rungs else None,
         rungs=batch.rungs,
         deletion_count=view.deletion_count,
     )
 
 
 def job_detail(view: JobView) -> JobDetail:
-    return JobDetail(**job_out(view).model_dump(), deletions=list(view.deletion_ids))
+    trace = view.batch.trace or {"phases": [], "residuals": []}
+    return JobDetail(**job_out(view).model_dump(), **trace, deletions=list(view.deletion_ids))
 
 
 def version_out(view: VersionView) -> VersionOut:
@@ -203,3 +244,7 @@ def model_bounds_out(bounds: ModelBounds) -> ModelBoundsOut:
         levels=dict(bounds.levels),
         latest_issued_at=bounds.latest_issued_at,
     )
+
+
+def summary_out(summary: Summary) -> SummaryOut:
+    return SummaryOut.model_validate(asdict(summary))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import structlog
 from fastapi import FastAPI, Request
@@ -28,6 +28,10 @@ class RoleForbidden(Exception):
     pass
 
 
+class ImportsOff(Exception):
+    pass
+
+
 class NotReady(Exception):
     pass
 
@@ -39,6 +43,12 @@ class BodyTooLarge(HTTPException):
         super().__init__(413, f"the body is larger than the {limit} bytes allowed here")
 
 
+class TooManyRequests(Exception):
+    def __init__(self, seconds: int) -> None:
+        super().__init__(f"this token has sent more than it may; send the request again in {seconds} s")
+        self.seconds = seconds
+
+
 class Row(NamedTuple):
     status: int
     slug: str
@@ -48,24 +58,33 @@ class Row(NamedTuple):
 
 TABLE: dict[type[Exception], Row] = {
     TokenMissing: Row(401, "token-missing", "A valid bearer token is needed", {"WWW-Authenticate": "Bearer"}),
+    ImportsOff: Row(403, "imports-off", "Models cannot be registered by location here"),
     RoleForbidden: Row(403, "role-forbidden", "This token's role may not do that"),
     store.NotFound: Row(404, "not-found", "There is no such thing"),
+    store.KeyInFlight: Row(409, "key-in-flight", "A request with this key is being answered", {"Retry-After": "1"}),
     store.NotCancellable: Row(409, "not-cancellable", "The deletion can no longer be cancelled"),
     store.NothingToRetry: Row(409, "nothing-to-retry", "No part of the deletion has failed"),
+    store.NotResendable: Row(409, "not-resendable", "The callback was not given up"),
     store.Gone: Row(410, "gone", "It was destroyed"),
     BodyTooLarge: Row(413, "too-large", "The body is too large"),
     store.InvalidRegistration: Row(422, "invalid-registration", "The model cannot be registered"),
+    store.InvalidPolicy: Row(422, "invalid-policy", "The policy does not fit the model"),
     store.InvalidExtension: Row(422, "invalid-extension", "The deadline cannot be moved there"),
     store.IdempotencyMismatch: Row(422, "idempotency-mismatch", "The idempotency key belongs to another request"),
     RequestValidationError: Row(422, "invalid-request", "The request is malformed"),
+    TooManyRequests: Row(429, "too-many-requests", "This token sends too much"),
     NotReady: Row(503, "not-ready", "Not ready", {"Retry-After": RETRY_AFTER_SECONDS}),
     OperationalError: Row(503, "database-away", "The database is away", {"Retry-After": RETRY_AFTER_SECONDS}),
 }
+UNREADABLE = Row(400, "bad-request", "The request cannot be read")
 ROUTING = {
+    400: UNREADABLE,
     404: Row(404, "not-found", "There is no such path"),
     405: Row(405, "method-not-allowed", "This path does not take that method"),
+    416: Row(416, "range-not-satisfiable", "The range begins behind the end; `Content-Range` tells the size"),
 }
 UNEXPECTED = Row(500, "unexpected", "Something went wrong here")
+EVERY_ROW = (*TABLE.values(), *ROUTING.values(), UNEXPECTED)
 
 
 class Problem(JSONResponse):
@@ -83,24 +102,49 @@ class ProblemSchema(BaseModel):
 
 
 def documented() -> dict[int | str, dict[str, Any]]:
-    """For the OpenAPI document: the answers that a route may give besides its own."""
-    content = {Problem.media_type: {"schema": ProblemSchema.model_json_schema()}}
-    return {row.status: {"description": row.title, "content": content} for row in TABLE.values()}
+    """For the OpenAPI document: the answers that any route may give besides its own."""
+    return answers(UNREADABLE.status, *(row.status for row in TABLE.values()))
+
+
+def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """For the OpenAPI document: each problem that comes with these statuses, by name and with an example."""
+    return {status: _answer([row for row in EVERY_ROW if row.status == status]) for status in statuses}
+
+
+def _answer(rows: Sequence[Row]) -> dict[str, Any]:
+    titles = dict.fromkeys(f"{row.title} (`{row.slug}`)" for row in rows)
+    examples = {row.slug: {"summary": row.title, "value": problem_body(row, row.title)} for row in rows}
+    content = {"schema": ProblemSchema.model_json_schema(), "examples": examples}
+    return {"description": "; ".join(titles), "content": {Problem.media_type: content}}
+
+
+def catalogue() -> str:
+    """Every problem in a table of Markdown, for the front of the OpenAPI document."""
+    rows = {row.slug: row for row in reversed(EVERY_ROW)}.values()
+    lines = [f"| {row.status} | `urn:lethe:problem:{row.slug}` | {row.title} |" for row in rows]
+    return "\n".join(["| status | `type` of the problem | |", "|---|---|---|", *sorted(lines)])
+
+
+def problem_body(row: Row, detail: str, **members: Any) -> dict[str, Any]:
+    body = {"type": f"urn:lethe:problem:{row.slug}", "title": row.title, "status": row.status, "detail": detail}
+    return {**body, **members}
 
 
 def problem(row: Row, detail: str, headers: dict[str, str] | None = None, **members: Any) -> Problem:
-    body = {"type": f"urn:lethe:problem:{row.slug}", "title": row.title, "status": row.status, "detail": detail}
-    return Problem({**body, **members}, status_code=row.status, headers={**row.headers, **(headers or {})})
+    body = problem_body(row, detail, **members)
+    return Problem(body, status_code=row.status, headers={**row.headers, **(headers or {})})
 
 
 def install(app: FastAPI) -> None:
     for kind in TABLE:
-        app.add_exception_handler(kind, _known)
-    app.add_exception_handler(HTTPException, _routing)
+        app.add_exception_handler(kind, refused)
     app.add_exception_handler(Exception, _unexpected)
 
 
-def _known(_: Request, error: Exception) -> Problem:
+def refused(request: Request, error: Exception) -> Problem:
+    """The answer to an error of the table, or to a request that leads nowhere."""
+    if isinstance(error, HTTPException) and not isinstance(error, BodyTooLarge):
+        return _routing(request, error)
     row = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
     if isinstance(error, RequestValidationError):
         return problem(
@@ -112,15 +156,16 @@ def _known(_: Request, error: Exception) -> Problem:
         return problem(row, "see `errors`", errors=[{"field": error.field, "message": str(error)}])
     if isinstance(error, BodyTooLarge):
         return problem(row, error.detail)
+    if isinstance(error, TooManyRequests):
+        return problem(row, str(error), headers={"Retry-After": str(error.seconds)})
     if isinstance(error, OperationalError):
         log.error("database.away", error=type(error.orig).__name__)
         return problem(row, "nothing was stored; send the request again")
     return problem(row, str(error))
 
 
-def _routing(_: Request, raised: Exception) -> Problem:
-    error = cast(HTTPException, raised)
-    row = ROUTING.get(error.status_code, Row(error.status_code, "bad-request", "The request cannot be served"))
+def _routing(_: Request, error: HTTPException) -> Problem:
+    row = ROUTING.get(error.status_code, UNREADABLE._replace(status=error.status_code))
     return problem(row, str(error.detail), headers=dict(error.headers or {}))
 
 

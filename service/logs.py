@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 
 import structlog
-from structlog.typing import Processor
+from structlog.processors import ExceptionRenderer
+from structlog.typing import ExcInfo, Processor
 
 SHARED: tuple[Processor, ...] = (
     structlog.contextvars.merge_contextvars,
@@ -14,13 +16,15 @@ SHARED: tuple[Processor, ...] = (
     structlog.stdlib.add_log_level,
     structlog.stdlib.ExtraAdder(),
     structlog.processors.TimeStamper(fmt="iso", utc=True),
-    structlog.processors.format_exc_info,
 )
 
 
-def configure_logging(level: str) -> None:
+def configure_logging(level: str, *, sees_identities: bool = False) -> None:
+    """With `sees_identities`, what an exception says stays out of the log: it may repeat what a caller sent."""
+    told = ExceptionRenderer(types_and_places) if sees_identities else structlog.processors.format_exc_info
+    shared: tuple[Processor, ...] = (*SHARED, told)
     structlog.configure(
-        processors=[*SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
@@ -28,7 +32,7 @@ def configure_logging(level: str) -> None:
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=SHARED,
+            foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.JSONRenderer(),
@@ -40,3 +44,13 @@ def configure_logging(level: str) -> None:
     root.setLevel(level.upper())
     logging.captureWarnings(True)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # prints whole URLs
+
+
+def types_and_places(exc_info: ExcInfo) -> str:
+    """Where an exception and those that led to it were raised, and of which type they are; no message."""
+    error: BaseException | None = exc_info[1]
+    told: list[str] = []
+    while error is not None:
+        told.append("".join(traceback.format_tb(error.__traceback__)) + type(error).__qualname__)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "\n\nled to\n\n".join(reversed(told))

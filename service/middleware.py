@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import time
 import uuid
+from collections.abc import Callable, Collection, Mapping
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import TABLE, BodyTooLarge, problem
+from service.errors import BodyTooLarge
 from service.metrics import Metrics
 
 log = structlog.get_logger("http")
@@ -19,23 +22,33 @@ SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
-SAFE_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+PAGE_POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "worker-src blob:; frame-ancestors 'none'"
+)
+"""Of a page for people: its scripts come from here, and it speaks to nobody else."""
+Refuse = Callable[[Request, Exception], Response]
+"""How to tell of an error before any route is reached."""
+# It is kept and logged, so it must not be able to spell a person's address or number.
+REQUEST_ID = re.compile(r"[0-9a-f]{8}(-?)([0-9a-f]{4}\1){3}[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
 
 
 class RequestScope:
-    """Gives each request an id (or takes the caller's), binds it to the logs, and notes how it ended."""
+    """Gives each request an id (or takes the caller's UUID), binds it to the logs, and notes how it ended."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, pages: Collection[str]) -> None:
         self._app = app
         self._metrics = metrics
+        self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         given = Headers(scope=scope).get("x-request-id", "")
-        request_id = given if SAFE_REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
         status = 500
         started = time.perf_counter()
@@ -44,7 +57,10 @@ class RequestScope:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message).update({"X-Request-ID": request_id, **SECURITY_HEADERS})
+                headers = {"X-Request-ID": request_id, **SECURITY_HEADERS}
+                if scope["path"] in self._pages:
+                    headers["Content-Security-Policy"] = PAGE_POLICY
+                MutableHeaders(scope=message).update(headers)
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
@@ -65,21 +81,21 @@ class RequestScope:
 class BodyLimit:
     """Refuses a body over the limit: by its announced length at once, else when it gets there."""
 
-    def __init__(self, app: ASGIApp, limit: int, upload_limit: int, upload_path: str) -> None:
+    def __init__(self, app: ASGIApp, limit: int, larger: Mapping[str, int], refuse: Refuse) -> None:
         self._app = app
         self._limit = limit
-        self._upload_limit = upload_limit
-        self._upload_path = upload_path
+        self._larger = larger
+        """The limits of those paths that may send more."""
+        self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        limit = self._upload_limit if scope["path"] == self._upload_path else self._limit
+        limit = self._larger.get(scope["path"], self._limit)
         announced = Headers(scope=scope).get("content-length", "0")
         if announced.isdigit() and int(announced) > limit:
-            error = BodyTooLarge(limit)
-            await problem(TABLE[BodyTooLarge], error.detail)(scope, receive, send)
+            await self._refuse(Request(scope), BodyTooLarge(limit))(scope, receive, send)
             return
         received = 0
 

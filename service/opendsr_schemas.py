@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from service.store.tables import DeletionStatus
+from service.schemas import CallbackUrl, Timestamp, spelt
 
 API_VERSION = "2.0"
 IDENTITY_TYPES = (
@@ -29,6 +30,9 @@ SUPPORTED_FORMAT = "raw"
 SUPPORTED_REQUEST = "erasure"
 
 
+VERSION_4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
 class _Lenient(BaseModel):
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
@@ -43,13 +47,40 @@ class OpenDsrRequest(_Lenient):
     """The body of `POST /v2/requests`."""
 
     regulation: Literal["gdpr", "ccpa"]
-    subject_request_id: uuid.UUID
+    subject_request_id: Annotated[uuid.UUID, spelt(VERSION_4, "a UUID of version 4 in lower case")] = Field(
+        json_schema_extra={"pattern": f"^{VERSION_4.pattern}$"}
+    )
     subject_request_type: Literal["erasure", "portability", "access"]
-    submitted_time: AwareDatetime
+    submitted_time: Timestamp
     subject_identities: Annotated[list[SubjectIdentity], Field(min_length=1, max_length=100)] | None = None
     api_version: str | None = None
-    status_callback_urls: Annotated[list[str], Field(max_length=10)] | None = None
+    status_callback_urls: Annotated[list[CallbackUrl], Field(max_length=10)] | None = None
     extensions: dict[str, Any] | None = None
+
+
+EXAMPLE = {
+    "regulation": "gdpr",
+    "subject_request_id": "a7551968-d5d6-44b2-9831-815ac9017798",
+    "subject_request_type": SUPPORTED_REQUEST,
+    "submitted_time": "2026-11-15T15:00:00Z",
+    "subject_identities": [
+        {"identity_type": "email", "identity_value": "ada@example.org", "identity_format": SUPPORTED_FORMAT}
+    ],
+    "status_callback_urls": ["https://platform.example/callback"],
+    "api_version": API_VERSION,
+}
+
+
+def request_body() -> dict[str, Any]:
+    """For the OpenAPI document: the route reads the raw bytes, which it returns and checks repetitions by."""
+    schema = OpenDsrRequest.model_json_schema()
+    identity = schema.pop("$defs")["SubjectIdentity"]
+    # Of what the specification knows, what this processor supports.
+    identity["properties"]["identity_format"]["enum"] = [SUPPORTED_FORMAT]
+    schema["properties"]["subject_request_type"]["enum"] = [SUPPORTED_REQUEST]
+    schema["properties"]["subject_identities"] = {"type": "array", "items": identity, "minItems": 1, "maxItems": 100}
+    schema["required"].append("subject_identities")
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "example": EXAMPLE}}}}
 
 
 class SupportedIdentity(BaseModel):
@@ -103,13 +134,3 @@ class ErrorBody(BaseModel):
 
 class ErrorAnswer(BaseModel):
     error: ErrorBody
-
-
-REQUEST_STATUS: dict[DeletionStatus, Literal["pending", "in_progress", "completed", "cancelled"]] = {
-    DeletionStatus.PENDING: "pending",
-    DeletionStatus.RUNNING: "in_progress",
-    DeletionStatus.COMPLETED: "completed",
-    DeletionStatus.CANCELLED: "cancelled",
-    # The protocol knows no failure: it stays in progress until an operator or a retry ends it.
-    DeletionStatus.FAILED: "in_progress",
-}

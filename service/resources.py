@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from service.bells import Bells
+from service.caller_cache import CallerCache
 from service.errors import RoleForbidden, TokenMissing
+from service.intake import Intake
 from service.metrics import Metrics
 from service.processor_identity import ProcessorIdentity
 from service.settings import Settings
@@ -20,7 +23,7 @@ from service.store.doorbell import Doorbell
 from service.store.identities import IdentityHasher
 from service.store.signing import StatementSigner
 from service.store.tables import Role
-from service.store.tokens import Caller, find_caller
+from service.store.tokens import Caller
 
 bearer = HTTPBearer(auto_error=False, description="A token from `lethe token issue`.")
 
@@ -34,6 +37,8 @@ class Resources:
     signer: StatementSigner
     doorbell: Doorbell
     metrics: Metrics
+    callers: CallerCache
+    intake: Intake
 
     @functools.cached_property
     def processor(self) -> ProcessorIdentity:
@@ -42,17 +47,23 @@ class Resources:
 
     @classmethod
     def open(cls, settings: Settings) -> Resources:
+        database, doorbell = Database(settings.database), Doorbell(settings.broker)
+        signer = StatementSigner(settings.signing_key_bytes())
+        bells = Bells(doorbell, settings.batch_window_seconds)
         return cls(
             settings=settings,
-            database=Database(settings.database),
+            database=database,
             artifacts=ArtifactStore(settings.artifact_dir),
             hasher=IdentityHasher(settings.identity_key_bytes()),
-            signer=StatementSigner(settings.signing_key_bytes()),
-            doorbell=Doorbell(settings.broker),
+            signer=signer,
+            doorbell=doorbell,
             metrics=Metrics(),
+            callers=CallerCache(database, settings.token_cache_seconds),
+            intake=Intake(database, signer, bells, settings.idempotency_wait_seconds),
         )
 
     def close(self) -> None:
+        self.intake.close()
         self.doorbell.close()
         self.database.close()
 
@@ -62,14 +73,17 @@ def resources_of(request: Request) -> Resources:
     return resources
 
 
-def allowed(*roles: Role) -> Callable[[Request, HTTPAuthorizationCredentials | None], Caller]:
+def allowed(
+    *roles: Role,
+) -> Callable[[Request, HTTPAuthorizationCredentials | None], Coroutine[Any, Any, Caller]]:
     """A dependency that lets only these roles in and tells who is calling."""
 
-    def check(request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> Caller:
+    async def check(
+        request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
+    ) -> Caller:
         if credentials is None:
             raise TokenMissing("send `Authorization: Bearer <token>`; `lethe token issue` makes one")
-        with resources_of(request).database.reading() as session:
-            caller = find_caller(session, credentials.credentials)
+        caller = await resources_of(request).callers.find(credentials.credentials)
         if caller is None:
             raise TokenMissing("the token is unknown or revoked; `lethe token issue` makes a new one")
         if caller.role not in roles:
@@ -84,7 +98,12 @@ def own_only(caller: Caller) -> str | None:
     return caller.name if caller.role == Role.COMPLIANCE else None
 
 
-ResourcesDep = Annotated[Resources, Depends(resources_of)]
+async def _provided(request: Request) -> Resources:
+    # Async only so that FastAPI does not hand so little work to a thread.
+    return resources_of(request)
+
+
+ResourcesDep = Annotated[Resources, Depends(_provided)]
 Compliance = Annotated[Caller, Depends(allowed(Role.COMPLIANCE))]
 Engineer = Annotated[Caller, Depends(allowed(Role.ENGINEER))]
 DeletionReader = Annotated[Caller, Depends(allowed(Role.COMPLIANCE, Role.OPERATOR, Role.AUDITOR))]

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
-    field_validator,
     model_validator,
 )
 
+from service.callback_targets import LONGEST_URL, URL_PATTERN
 from service.store.deletions import OPEN, DeletionView, TargetView
 from service.store.history import Event
 from service.store.listing import Criteria
 from service.store.paging import Page, Position, Window
-from service.store.tables import DeletionStatus, Model, Version, now
+from service.store.tables import DeletionStatus, now
 
 
 class Strict(BaseModel):
@@ -35,7 +37,30 @@ def _in_utc(moment: datetime) -> datetime:
         raise ValueError("outside the years 1 to 9999 in UTC") from None
 
 
-Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+def spelt(pattern: re.Pattern[str], what: str) -> BeforeValidator:
+    """Pydantic alone would also take what others may read differently: seconds since 1970, capital letters, braces."""
+
+    def check(value: object) -> object:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise ValueError(f"must be {what}")
+        return value
+
+    return BeforeValidator(check)
+
+
+RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+Timestamp = Annotated[AwareDatetime, spelt(RFC_3339, "a time with its zone as in RFC 3339")]
+Moment = Annotated[Timestamp, AfterValidator(_in_utc)]
+Day = Annotated[date, spelt(re.compile(r"\d{4}-\d\d-\d\d", re.ASCII), "a day such as 2030-03-31")]
+
+
+def _ours(cursor: str) -> str:
+    return Position.decode(cursor).encode()
+
+
+Cursor = Annotated[
+    str, StringConstraints(max_length=64), AfterValidator(_ours), Field(json_schema_extra={"format": "cursor"})
+]
 
 
 class IdentityIn(Strict):
@@ -45,12 +70,50 @@ class IdentityIn(Strict):
     )
 
 
+CallbackUrl = Annotated[str, StringConstraints(max_length=LONGEST_URL, pattern=URL_PATTERN)]
+
+
+class RecordName(Strict):
+    """A row of a model's data set."""
+
+    model: uuid.UUID
+    record: int = Field(ge=0, lt=2**31, description="The row's number at registration, counted from 0.", examples=[17])
+
+
 class DeletionCreate(Strict):
-    regulation: Literal["gdpr", "ccpa"] = "gdpr"
-    subjects: Annotated[list[IdentityIn], Field(min_length=1, max_length=100)]
-    models: Annotated[list[uuid.UUID], Field(min_length=1, max_length=100)] | None = Field(
-        default=None, description="Leave out to reach every model that holds a subject."
+    """Names subjects, records, or both."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [{"required": ["subjects"]}, {"required": ["records"]}],
+            "examples": [{"subjects": [{"identity_type": "email", "identity_value": "ada@example.org"}]}],
+        }
     )
+
+    regulation: Literal["gdpr", "ccpa"] = "gdpr"
+    subjects: Annotated[list[IdentityIn], Field(min_length=1, max_length=100)] = Field(
+        default_factory=list, description="People: all their records are forgotten."
+    )
+    records: Annotated[list[RecordName], Field(min_length=1, max_length=100)] = Field(
+        default_factory=list,
+        description="Rows: exactly these are forgotten, and the other rows of the same person stay. A row that was "
+        "erased before has nothing left to forget, which is certified; one that never was is 404.",
+    )
+    models: Annotated[list[uuid.UUID], Field(min_length=1, max_length=100)] | None = Field(
+        default=None,
+        description="Leave out to reach every model that holds a subject. `records` must be of these models, if given.",
+    )
+    callback_urls: Annotated[list[CallbackUrl], Field(max_length=5)] = Field(
+        default=[],
+        description="Where to POST each change of its status, signed. Use https, and name no person in it: it is kept.",
+        examples=[["https://compliance.example/lethe"]],
+    )
+
+    @model_validator(mode="after")
+    def _names_something(self) -> DeletionCreate:
+        if not self.subjects and not self.records:
+            raise ValueError("name subjects, records, or both")
+        return self
 
 
 class ModelProgress(BaseModel):
@@ -80,6 +143,7 @@ class DeletionOut(BaseModel):
     status: DeletionStatus
     regulation: str
     subjects: list[str] = Field(description="Keyed commitments: what log and certificate call the subjects.")
+    records: list[RecordName] = Field(description="The rows that were named themselves.")
     received_at: datetime
     due_at: datetime = Field(description="By when the regulation wants it done.")
     days_left: int | None = Field(description="Whole days until `due_at`, negative when late. Null once it is done.")
@@ -94,7 +158,10 @@ class DeletionOut(BaseModel):
 
 
 class DeletionReceipt(DeletionOut):
-    receipt: str = Field(description="A signed bundle, for `lethe verify`: our word that the request is durable.")
+    receipt: str = Field(
+        description="A signed bundle, for `lethe verify`: our word that the request is durable. Under the CCPA it is "
+        "the confirmation that is due within 10 business days."
+    )
 
 
 class DeletionFilters(Strict):
@@ -122,12 +189,7 @@ class DeletionSelection(DeletionFilters):
 
 class DeletionQuery(DeletionSelection):
     limit: int = Field(default=50, ge=1, le=200)
-    cursor: str | None = Field(default=None, max_length=64, description="`next_cursor` of the page before.")
-
-    @field_validator("cursor")
-    @classmethod
-    def _ours(cls, cursor: str | None) -> str | None:
-        return cursor and Position.decode(cursor).encode()
+    cursor: Cursor | None = Field(default=None, description="`next_cursor` of the page before.")
 
     @property
     def window(self) -> Window:
@@ -165,62 +227,6 @@ class RetriedOut(BaseModel):
     retried: int = Field(description="How many deletions are pending again. At the limit of 10,000, ask again.")
 
 
-class GaussianMixtureConfig(Strict):
-    components: int = Field(ge=1, le=100)
-    dimensions: int = Field(ge=1, le=1000)
-    prior_std: float = Field(gt=0, le=1e6)
-
-
-Rung = Literal["influence", "newton", "warm", "retrain"]
-RUNGS: list[Rung] = ["influence", "newton", "warm", "retrain"]
-
-
-class Policy(Strict):
-    """What a version must meet to be published. A worker climbs the rungs until it is met."""
-
-    epsilon: float = Field(gt=0, le=1e3, description="The largest KL divergence a published version may have.")
-    level: Literal["estimated", "proved", "retrained"] = Field(
-        default="proved", description="How sure the bound must be. `retrained` always trains from scratch."
-    )
-    rungs: list[Rung] = Field(
-        default=RUNGS, min_length=1, description="What may be tried, from the cheapest to retraining."
-    )
-    seconds: float | None = Field(
-        default=None, gt=0, le=30 * 86_400, description="No further rung is begun after so many seconds."
-    )
-
-    @model_validator(mode="after")
-    def _can_be_met(self) -> Policy:
-        if self.rungs != [rung for rung in RUNGS if rung in self.rungs]:
-            raise ValueError(f"rungs must be some of {', '.join(RUNGS)}, each once and in this order")
-        if self.level == "retrained" and "retrain" not in self.rungs:
-            raise ValueError("level 'retrained' needs the rung 'retrain'")
-        return self
-
-
-class Manifest(Strict):
-    name: Annotated[str, StringConstraints(min_length=1, max_length=100)]
-    family: Literal["gaussian-mixture"]
-    config: GaussianMixtureConfig
-    policy: Policy
-
-
-class ModelOut(BaseModel):
-    id: uuid.UUID
-    name: str
-    family: str
-    config: dict[str, Any]
-    policy: Policy
-    version: int
-    record_count: int
-    posterior_sha256: str
-    readiness: dict[str, Any] | None = Field(
-        description="How converged the posterior is, which certificate levels it can reach and what would help. "
-        "Null until a worker has looked, which takes seconds after registration."
-    )
-    created_at: datetime
-
-
 class PublicKey(BaseModel):
     keyid: str
     algorithm: Literal["ed25519"] = "ed25519"
@@ -231,6 +237,10 @@ class PublicKeys(BaseModel):
     keys: list[PublicKey]
 
 
+def receipt_out(view: DeletionView, receipt: str) -> DeletionReceipt:
+    return DeletionReceipt(**dict(deletion_out(view)), receipt=receipt)
+
+
 def deletion_out(view: DeletionView) -> DeletionOut:
     deletion, moment = view.deletion, now()
     counts = deletion.status in OPEN
@@ -239,6 +249,7 @@ def deletion_out(view: DeletionView) -> DeletionOut:
         status=DeletionStatus(deletion.status),
         regulation=deletion.regulation,
         subjects=list(view.commitments),
+        records=[RecordName(model=record.model_id, record=record.record) for record in view.records],
         received_at=deletion.received_at,
         due_at=deletion.due_at,
         days_left=(deletion.due_at - moment) // timedelta(days=1) if counts else None,
@@ -273,18 +284,3 @@ def page_out(page: Page[DeletionView]) -> DeletionPage:
 
 def event_out(event: Event) -> DeletionEvent:
     return DeletionEvent(id=event.id, at=event.at, actor=event.actor, action=event.action, details=event.details)
-
-
-def model_out(model: Model, version: Version) -> ModelOut:
-    return ModelOut(
-        id=model.id,
-        name=model.name,
-        family=model.family,
-        config=model.config,
-        policy=Policy.model_validate(model.policy),
-        version=version.number,
-        record_count=version.record_count,
-        posterior_sha256=version.posterior_digest,
-        readiness=version.readiness,
-        created_at=model.created_at,
-    )

@@ -16,10 +16,11 @@ import secrets
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.broker_socket import broker_socket
+from service.callback_targets import AllowedTargets
 
 PLACEHOLDERS = ("change-me", "changeme", "placeholder", "password", "secret")
 KEY_BYTES = 32
@@ -47,6 +48,20 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(default=1 << 20, gt=0)
     max_upload_bytes: int = Field(default=1 << 30, gt=0)
     """Limit for model registrations, which carry a data set."""
+    max_bulk_bytes: int = Field(default=16 << 20, gt=0)
+    """Limit for many deletions in one request."""
+
+    rate_per_second: float = Field(default=500.0, gt=0)
+    """How many requests a token may send in the long run; past it, 429."""
+    rate_burst: int = Field(default=5_000, ge=1)
+    """How many it may send at once after a rest."""
+    token_cache_seconds: float = Field(default=1.0, ge=0)
+    """A revoked token is refused everywhere after this long."""
+    idempotency_wait_seconds: float = Field(default=2.0, ge=0)
+    """How long a repeated request waits for the answer to the first before it is told to come again."""
+
+    import_root: Path | None = None
+    """The folder below which models may be registered by location; unset, none may."""
 
     batch_window_seconds: float = Field(default=1.0, ge=0)
     """How long a doorbell waits, so that a burst of requests becomes one batch."""
@@ -57,6 +72,14 @@ class Settings(BaseSettings):
     superseded_retention_seconds: float = Field(default=0.0, ge=0)
     """How long a superseded posterior is kept. Erased rows are never kept."""
 
+    callback_allow: str = ""
+    """Hosts and networks that callbacks may go to though they are not public, or speak plain http: comma-separated."""
+    callback_attempts: int = Field(default=15, ge=1)
+    callback_base_seconds: float = Field(default=10.0, gt=0)
+    """The delay after the first failure. It doubles each time, up to an hour."""
+    callback_timeout_seconds: float = Field(default=10.0, gt=0)
+    """For one attempt, from the look-up of the name to the status of the answer."""
+
     processor_domain: str = Field(default="localhost", pattern=r"^[A-Za-z0-9.-]{1,253}$")
     """The name under which platforms know us; the OpenDSR certificate carries it."""
     opendsr_key_file: Path | None = None
@@ -64,6 +87,18 @@ class Settings(BaseSettings):
     """PEM files from a certificate authority, instead of those made at first start."""
 
     log_level: str = "INFO"
+
+    @field_validator("import_root")
+    @classmethod
+    def _empty_is_unset(cls, root: Path | None) -> Path | None:
+        # An empty variable would otherwise open the working directory, where secrets may be.
+        return None if root == Path() else root
+
+    @field_validator("callback_allow")
+    @classmethod
+    def _are_targets(cls, text: str) -> str:
+        AllowedTargets.parse(text)
+        return text
 
     @property
     def embedded(self) -> bool:
@@ -85,6 +120,10 @@ class Settings(BaseSettings):
         if self.redis_url is None:
             return f"redis+socket://{quote(str(broker_socket(self.data_dir)))}"
         return self.redis_url.get_secret_value()
+
+    @property
+    def callback_targets(self) -> AllowedTargets:
+        return AllowedTargets.parse(self.callback_allow)
 
     @property
     def artifact_dir(self) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from safetensors.numpy import save
 from service.settings import Settings
 from service.store.artifacts import ArtifactStore
 from service.store.database import Database
-from service.store.deletions import DeletionView, NewDeletion, create
+from service.store.deletions import DeletionView
 from service.store.identities import Identity, IdentityHasher
+from service.store.intake import NewDeletion, create
 from service.store.models import Registration, register
+from service.store.signing import StatementSigner
 
 CONFIG = {"components": 1, "dimensions": 2, "prior_std": 1.0}
 PEOPLE, ROWS_EACH = 10, 4
@@ -75,7 +78,13 @@ def register_sample(
     return register(database, ArtifactStore(settings.artifact_dir), registration, actor="test")
 
 
-def ask(settings: Settings, database: Database, *people: int, request_id: str = "request-1") -> DeletionView:
+def ask(
+    settings: Settings,
+    database: Database,
+    *people: int,
+    request_id: str = "request-1",
+    callback_urls: Sequence[str] = (),
+) -> DeletionView:
     """Store a deletion as the API would."""
     with database.writing() as session:
         new = NewDeletion(
@@ -85,5 +94,6 @@ def ask(settings: Settings, database: Database, *people: int, request_id: str = 
             model_ids=None,
             request_id=request_id,
             window_seconds=settings.batch_window_seconds,
+            callback_urls=callback_urls,
         )
-        return create(session, new)
+        return create(session, new, StatementSigner(settings.signing_key_bytes()))

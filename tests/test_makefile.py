@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-TARGETS = {"setup", "demo", "up", "test", "check", "bench", "clean", "help"}
+TARGETS = {"setup", "demo", "up", "test", "fuzz", "check", "bench", "clean", "help"}
 
 STUB_PYTHON = """#!/bin/sh
 case "$1 $2" in
@@ -224,6 +224,7 @@ def test_every_target_runs_its_command_in_the_root(ready: Copy) -> None:
         "up": ["lethe up"],
         "bench": ["lethe bench forget"],
         "test": ["pytest -m  -n auto --dist worksteal"],
+        "fuzz": ["pytest -m  -s tests/service/fuzz"],
         "check": ["ruff check", "ruff format --check", "mypy ", "lint-imports ", "python -m migrations.check"],
     }
     assert set(expected) == TARGETS - {"help", "setup", "clean"}

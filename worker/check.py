@@ -8,7 +8,8 @@ from typing import Any
 import structlog
 
 import ml
-from ml.certify.readiness import check_variational
+from ml.certify.readiness import check_samples, check_variational
+from ml.sample_set import SampleSet
 from service.store.models import find_model, record_readiness, unchecked
 from service.store.tables import Model, Version
 from worker.loading import load_model
@@ -32,7 +33,9 @@ def check_current(workshop: Workshop, model_id: uuid.UUID) -> bool:
 def _readiness(workshop: Workshop, model: Model, version: Version) -> dict[str, Any]:
     try:
         digests = version.posterior_digest, version.dataset_digest
-        loaded = load_model(workshop.artifacts, model.id, model.family, model.config, *digests)
+        loaded = load_model(workshop.artifacts, model.id, model.family, model.posterior_kind, model.config, *digests)
+        if isinstance(loaded.posterior, SampleSet):
+            return check_samples(loaded.family, loaded.posterior, loaded.rows).to_dict()
         return check_variational(loaded.family, loaded.posterior, loaded.rows).to_dict()
     except ml.ForgettingError as error:
         return _not_ready(str(error))

@@ -11,17 +11,21 @@ from torch import Tensor
 
 import ml
 from ml.certify.effects import effects_of
+from ml.sample_ladder import SampleOutcome, forget_sample_set
+from ml.sample_set import SampleSet
 from service.store import batches
 from service.store.artifacts import destroy_due, write_ahead
 from service.store.batches import Claim
 from service.store.certificates import Evidence
 from service.store.errors import LeaseLost, PolicyMissed
 from service.store.publishing import Processed, publish
+from service.store.tensor_files import Piece
 from worker.lease import Lease
 from worker.loading import LoadedModel, load_model
 from worker.workshop import Workshop
 
 log = structlog.get_logger("worker")
+Outcome = ml.Outcome | SampleOutcome
 
 
 def forget_pending(workshop: Workshop, model_id: uuid.UUID) -> bool:
@@ -34,6 +38,7 @@ def forget_pending(workshop: Workshop, model_id: uuid.UUID) -> bool:
     try:
         with Lease(workshop, claim) as lease:
             processed = _process(workshop, claim, lease)
+            lease.report("publishing", 1.0)
         _publish(workshop, claim, processed)
     except LeaseLost:
         log.warning("batch.lost", batch_id=str(claim.batch_id))
@@ -57,10 +62,12 @@ def warm_up() -> None:
 def _process(workshop: Workshop, claim: Claim, lease: Lease) -> Processed:
     lease.report("loading", 0.0)
     digests = claim.posterior_digest, claim.dataset_digest, claim.never_seen_digest
-    model = load_model(workshop.artifacts, claim.model_id, claim.family, claim.config, *digests)
+    kind = claim.posterior_kind
+    model = load_model(workshop.artifacts, claim.model_id, claim.family, kind, claim.config, *digests)
+    lease.device = str(model.rows.device)
     policy = ml.Policy(**{**claim.policy, "rungs": tuple(claim.policy["rungs"])})
     forgotten = torch.from_numpy(model.dataset.positions(claim.forgotten))
-    outcome = ml.forget(model.family, model.posterior, model.rows, forgotten, policy, on_progress=lease.report)
+    outcome = _forget(model, forgotten, policy, lease)
     lease.report("effects", 1.0)
     evidence = Evidence(
         epsilon=outcome.certificate.epsilon,
@@ -74,14 +81,22 @@ def _process(workshop: Workshop, claim: Claim, lease: Lease) -> Processed:
     retained = model.dataset.without(claim.forgotten)
     return Processed(
         posterior_digest=_save(workshop, claim, "posterior", outcome.posterior.to_bytes()),
-        dataset_digest=_save(workshop, claim, "dataset", retained.to_bytes()),
+        dataset_digest=_save(workshop, claim, "dataset", *retained.pieces()),
         record_count=len(retained.records),
-        device=str(model.rows.device),
+        device=lease.device,
         evidence=evidence,
     )
 
 
-def _effects(model: LoadedModel, forgotten: Tensor, outcome: ml.Outcome) -> dict[str, Any]:
+def _forget(model: LoadedModel, forgotten: Tensor, policy: ml.Policy, lease: Lease) -> Outcome:
+    if isinstance(model.posterior, SampleSet):
+        return forget_sample_set(model.family, model.posterior, model.rows, forgotten, policy, lease.report)
+    return ml.forget(
+        model.family, model.posterior, model.rows, forgotten, policy, on_progress=lease.report, on_step=lease.saw
+    )
+
+
+def _effects(model: LoadedModel, forgotten: Tensor, outcome: Outcome) -> dict[str, Any]:
     """The worst example is named by its record number: its place among the forgotten rows tells the store nothing."""
     if not outcome.policy_met:
         return {}  # it will not be published
@@ -93,8 +108,8 @@ def _effects(model: LoadedModel, forgotten: Tensor, outcome: ml.Outcome) -> dict
     return found
 
 
-def _save(workshop: Workshop, claim: Claim, kind: str, content: bytes) -> str:
-    return write_ahead(workshop.database, workshop.artifacts, claim.model_id, kind, content)
+def _save(workshop: Workshop, claim: Claim, kind: str, *pieces: Piece) -> str:
+    return write_ahead(workshop.database, workshop.artifacts, claim.model_id, kind, *pieces)
 
 
 def _publish(workshop: Workshop, claim: Claim, processed: Processed) -> None:

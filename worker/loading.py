@@ -13,6 +13,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 import ml
+from ml.sample_set import SampleSet
 from service.store.artifacts import ArtifactStore
 from service.store.datasets import Dataset, stored_dataset
 
@@ -21,10 +22,13 @@ SMALL_DATASET = 1_000_000
 each operation then waits until the other thread is let onto a core."""
 
 
+Posterior = ml.MeanFieldGaussian | SampleSet
+
+
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
     family: ml.Family
-    posterior: ml.MeanFieldGaussian
+    posterior: Posterior
     dataset: Dataset
     rows: Tensor
     never_seen: Tensor | None
@@ -34,6 +38,7 @@ def load_model(
     artifacts: ArtifactStore,
     model_id: uuid.UUID,
     family: str,
+    posterior_kind: str,
     config: Mapping[str, Any],
     posterior_digest: str,
     dataset_digest: str,
@@ -48,8 +53,12 @@ def load_model(
         never_seen = load(artifacts.get(model_id, never_seen_digest))["x"].to(device)
     return LoadedModel(
         ml.build(family, config),
-        ml.MeanFieldGaussian.from_bytes(artifacts.get(model_id, posterior_digest)).to(device),
+        _posterior(posterior_kind, artifacts.get(model_id, posterior_digest)).to(device),
         dataset,
         torch.from_numpy(dataset.arrays["x"]).to(device),
         never_seen,
     )
+
+
+def _posterior(kind: str, content: bytes) -> Posterior:
+    return SampleSet.from_bytes(content) if kind == "samples" else ml.MeanFieldGaussian.from_bytes(content)

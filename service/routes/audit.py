@@ -15,15 +15,17 @@ from service.audit_schemas import (
     BoundPage,
     Level,
     ModelBoundsPage,
-    Moment,
+    SummaryPage,
     WindowQuery,
     bound_out,
     cursor_of,
     model_bounds_out,
+    summary_out,
 )
 from service.csv_stream import Cell, csv_chunks
 from service.resources import ResourcesDep, allowed
-from service.store import bounds
+from service.schemas import Day, Moment
+from service.store import bounds, summaries
 from service.store.bounds import BoundFilter
 from service.store.database import Database
 from service.store.paging import Window
@@ -91,6 +93,22 @@ def list_model_bounds(caller: BoundReader, resources: ResourcesDep, window: Wind
     with resources.database.reading() as session:
         found = bounds.page_of_models(session, window)
     return ModelBoundsPage(items=[model_bounds_out(item) for item in found.items], next_cursor=cursor_of(found))
+
+
+@router.get("/summaries", response_model=SummaryPage, summary="Each day in a few numbers")
+def list_summaries(
+    caller: BoundReader,
+    resources: ResourcesDep,
+    limit: Annotated[int, Query(ge=1, le=366)] = 31,
+    before: Annotated[Day | None, Query(description="Only earlier days: the last `day` of the page before.")] = None,
+) -> SummaryPage:
+    """What was received and completed, what failed, and what is late or soon due, by regulation.
+
+    The sweep writes one entry of the audit trail for each day, shortly after midnight UTC.
+    """
+    with resources.database.reading() as session:
+        found = summaries.page(session, limit, before)
+    return SummaryPage(items=[summary_out(one) for one in found])
 
 
 def _wants_csv(request: Request) -> bool:

@@ -6,13 +6,14 @@ import uuid
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
 
 from service.deletion_csv import deletions_csv
+from service.intake import Asked
 from service.resources import Compliance, DeletionReader, Resources, ResourcesDep, allowed, own_only
+from service.routes.asking import IdempotencyHeader, key_use, new_deletion, same_every_time
+from service.routes.callbacks import announced
 from service.routes.deletion_events import STREAMED, read_events
 from service.schemas import (
     DeletionCreate,
@@ -28,10 +29,8 @@ from service.schemas import (
     deletion_out,
     page_out,
 )
-from service.store import deletions, idempotency, interventions, listing
-from service.store.certificates import find_absence, issue_absence, sign_receipt
-from service.store.deletions import NewDeletion
-from service.store.identities import Identity
+from service.store import deletions, interventions, listing
+from service.store.certificates import find_absence
 from service.store.tables import Role
 from service.store.tokens import Caller
 
@@ -43,30 +42,30 @@ CSV: dict[int | str, dict[str, Any]] = {
     200: {"description": "A header and one row for each deletion.", "content": {"text/csv": {}}}
 }
 
-IdempotencyHeader = Annotated[
-    str | None,
-    Header(min_length=1, max_length=255, description="Send one: repeating the request then repeats the answer."),
-]
 
-
-@router.post("", status_code=201, response_model=DeletionReceipt, summary="Ask for a deletion")
-def create_deletion(
+@router.post(
+    "",
+    status_code=201,
+    response_model=DeletionReceipt,
+    summary="Ask for a deletion",
+    callbacks=announced.routes,
+)
+async def create_deletion(
     body: DeletionCreate,
     caller: Compliance,
     resources: ResourcesDep,
     request: Request,
     idempotency_key: IdempotencyHeader = None,
 ) -> Response:
-    """201 means durable: the request is committed and survives any crash. The receipt is signed."""
-    try:
-        receipt, fresh = _submit(resources, caller, body, request.state.request_id, idempotency_key)
-    except IntegrityError:
-        # The same key arrived twice at once and the other request won: now its answer is there to be repeated.
-        receipt, fresh = _submit(resources, caller, body, request.state.request_id, idempotency_key)
-    if fresh:
-        for model in fresh.models:
-            resources.doorbell.ring(model.model_id, resources.settings.batch_window_seconds)
-    return Response(receipt, status_code=201, media_type="application/json")
+    """201 means durable: the request is committed and survives any crash. The receipt is signed.
+
+    With an `Idempotency-Key` the same request gets the same answer, byte for byte and for ever; another body under that
+    key is 422. While the first request is still being answered a second one waits for it, a few seconds at most, and
+    then gets 409 with `Retry-After`: send it again.
+    """
+    new = new_deletion(body, caller, resources, request.state.request_id)
+    asked = Asked(new, key_use(resources, caller, idempotency_key, same_every_time(body)))
+    return Response(await resources.intake.submit(asked), status_code=201, media_type="application/json")
 
 
 @router.get("", response_model=DeletionPage, summary="List deletions")
@@ -153,39 +152,3 @@ def extend_deletion(
 def _ring(resources: Resources, model_ids: Iterable[uuid.UUID]) -> None:
     for model_id in model_ids:
         resources.doorbell.ring(model_id)
-
-
-def _submit(
-    resources: Resources, caller: Caller, body: DeletionCreate, request_id: str, key: str | None
-) -> tuple[str, DeletionReceipt | None]:
-    """One transaction. Returns the answer, and what was created if this is its first time."""
-    body_mac = resources.hasher.mac(body.model_dump_json().encode())
-    with resources.database.writing() as session:
-        if key and (answer := idempotency.find_answer(session, caller.name, key, body_mac)):
-            return answer, None
-        receipt = _create(session, resources, caller, body, request_id)
-        answer = receipt.model_dump_json()
-        if key:
-            idempotency.remember_answer(session, caller.name, key, body_mac, receipt.id, answer)
-        return answer, receipt
-
-
-def _create(
-    session: Session, resources: Resources, caller: Caller, body: DeletionCreate, request_id: str
-) -> DeletionReceipt:
-    identities = [Identity(subject.identity_type, subject.identity_value) for subject in body.subjects]
-    view = deletions.create(
-        session,
-        NewDeletion(
-            caller=caller.name,
-            regulation=body.regulation,
-            lookups=list(dict.fromkeys(resources.hasher.lookup(identity) for identity in identities)),
-            model_ids=body.models,
-            request_id=request_id,
-            window_seconds=resources.settings.batch_window_seconds,
-        ),
-    )
-    if not view.targets:
-        issue_absence(session, resources.signer, view.deletion, view.commitments)
-    receipt = sign_receipt(resources.signer, view.deletion, view.commitments)
-    return DeletionReceipt(**deletion_out(view).model_dump(), receipt=receipt)

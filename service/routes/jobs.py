@@ -35,6 +35,9 @@ def list_jobs(
 
 @router.get("/{job_id}", response_model=JobDetail, summary="One job")
 def read_job(job_id: uuid.UUID, caller: JobReader, resources: ResourcesDep) -> JobDetail:
-    """Its lease, how far it is, what it tried and which deletions it took."""
+    """Its lease, how far it is, the seconds of each phase, the residual after each step, and which deletions it took.
+
+    While it runs, all of this is as of the worker's last heartbeat.
+    """
     with resources.database.reading() as session:
         return job_detail(jobs.find(session, job_id))

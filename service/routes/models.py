@@ -13,15 +13,18 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
 from service.audit_schemas import ModelPage, VersionPage, WindowQuery, cursor_of, version_out
-from service.errors import field_path
+from service.errors import ImportsOff, answers, field_path
+from service.import_root import read_parts
+from service.model_schemas import Manifest, ModelImport, ModelOut, Policy, model_out
 from service.resources import Engineer, ModelReader, Resources, ResourcesDep, allowed
-from service.schemas import IdentityIn, Manifest, ModelOut, Policy, model_out
+from service.schemas import IdentityIn
 from service.store import models
 from service.store.doorbell import CHECK_TASK
-from service.store.errors import InvalidRegistration
+from service.store.errors import InvalidPolicy, InvalidRegistration
 from service.store.identities import Identity
 from service.store.models import Registration, change_policy, current_version, find_model, register
 from service.store.tables import Role
+from service.store.tensor_files import Content, map_file
 from service.store.tokens import Caller
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"])
@@ -30,12 +33,28 @@ PolicySetter = Annotated[Caller, Depends(allowed(Role.OPERATOR, Role.ENGINEER))]
 PolicyBody = Annotated[
     Policy, Body(examples=[{"epsilon": 1e-6, "level": "proved", "rungs": ["influence", "newton"], "seconds": 60}])
 ]
+EXAMPLE = {
+    "manifest": {
+        "name": "churn",
+        "family": "logistic-regression",
+        "posterior": "samples",
+        "config": {"dimensions": 12, "prior_std": 1.0, "draws": 32, "seed": 0},
+        "policy": {"epsilon": 0.01, "level": "estimated"},
+    },
+    "location": {
+        "posterior": "churn/samples.safetensors",
+        "records": "churn/records.safetensors",
+        "subjects": "churn/subjects.json",
+    },
+}
+ImportBody = Annotated[ModelImport, Body(examples=[EXAMPLE])]
 T = TypeVar("T")
+Manifests: TypeAdapter[Manifest] = TypeAdapter(Manifest)
 Subjects = TypeAdapter(Annotated[list[IdentityIn], Field(min_length=1)])
 PARTS = {
-    "manifest": "JSON: name, family, config, policy.",
-    "posterior": "safetensors: the tensors of the posterior (`mean`, `std`).",
-    "records": "safetensors: the training data, one row for each record (`x`).",
+    "manifest": "JSON: name, family, posterior, config, policy; see `manifest` of `POST /api/v1/models/import`.",
+    "posterior": "safetensors: `mean` and `std` of variational parameters, or `samples` and `chain` of a sample set.",
+    "records": "safetensors: the training data, one row for each record (`x`); of regressions the target comes last.",
     "subjects": "JSON list: whose each row is, in the same order.",
 }
 OPTIONAL_PARTS = {
@@ -64,7 +83,7 @@ PULLED: dict[int | str, dict[str, Any]] = {
     200: {"description": "The whole file.", "content": BYTES},
     206: {"description": "The range that was asked for.", "content": BYTES},
     304: {"description": "`If-None-Match` names the current posterior: nothing changed."},
-    416: {"description": "The range begins behind the end; `Content-Range` tells the size."},
+    **answers(416),
 }
 TOLD: dict[int | str, dict[str, Any]] = {status: PULLED[status] for status in (200, 304)}
 # Longer numbers than any file has bytes are not worth reading.
@@ -84,13 +103,27 @@ async def register_model(request: Request, caller: Engineer, resources: Resource
     """Everything is checked before anything is stored. The body is read only once the token is known to be good."""
     most = len(PARTS) + len(OPTIONAL_PARTS)
     async with request.form(max_files=most, max_fields=most) as form:
-        parts = {name: await _read(form, name) for name in PARTS}
-        parts |= {name: await _read(form, name) for name in OPTIONAL_PARTS if name in form}
-    return await run_in_threadpool(_register, resources, parts, caller.name)
+        parts = {name: _content(form, name) for name in [*PARTS, *(name for name in OPTIONAL_PARTS if name in form)]}
+        return await run_in_threadpool(_register_parts, resources, parts, caller.name)
+
+
+@router.post("/import", status_code=201, response_model=ModelOut, summary="Register a model from files on the server")
+def import_model(body: ImportBody, caller: Engineer, resources: ResourcesDep) -> ModelOut:
+    """For files too large to send: they are read below the folder `LETHE_IMPORT_ROOT`, and nowhere else.
+
+    The same parts as an upload, with the same checks and limits. Links are not followed. Without that setting: 403.
+    """
+    root = resources.settings.import_root
+    if root is None:
+        raise ImportsOff("send the files to POST /api/v1/models, or have the operator set LETHE_IMPORT_ROOT")
+    location = body.location.model_dump(exclude_none=True)
+    parts = read_parts(root, location, resources.settings.max_upload_bytes)
+    return _register(resources, body.manifest, parts, caller.name)
 
 
 @router.get("/{model_id}", response_model=ModelOut, summary="A model and its current version")
 def read_model(model_id: uuid.UUID, caller: ModelReader, resources: ResourcesDep) -> ModelOut:
+    """Its policy, how many records it stands on, and what a worker found out about it."""
     return _model(resources, model_id)
 
 
@@ -106,8 +139,15 @@ def list_versions(
 
 @router.put("/{model_id}/policy", response_model=ModelOut, summary="Set what a version must meet")
 def set_policy(model_id: uuid.UUID, body: PolicyBody, caller: PolicySetter, resources: ResourcesDep) -> ModelOut:
-    """Takes the place of the whole policy, for jobs that begin from now on. Both policies go into the audit log."""
+    """Takes the place of the whole policy. Both policies go into the audit log.
+
+    Who asked before keeps what was promised at receipt: `epsilon` and `level` of the old policy bind their job as long
+    as they are the stricter ones. `rungs` and `seconds`, the means, are those of the new policy at once.
+    """
     with resources.database.writing() as session:
+        conflict = body.conflict_with(find_model(session, model_id).posterior_kind)
+        if conflict is not None:
+            raise InvalidPolicy(conflict)
         model = change_policy(session, model_id, body.model_dump(), caller.name)
         return model_out(model, current_version(session, model_id))
 
@@ -170,13 +210,18 @@ def _model(resources: Resources, model_id: uuid.UUID) -> ModelOut:
         return model_out(find_model(session, model_id), current_version(session, model_id))
 
 
-def _register(resources: Resources, parts: dict[str, bytes], actor: str) -> ModelOut:
-    manifest = _parse("manifest", TypeAdapter(Manifest), parts["manifest"])
+def _register_parts(resources: Resources, parts: dict[str, Content], actor: str) -> ModelOut:
+    return _register(resources, _parse("manifest", Manifests, parts["manifest"]), parts, actor)
+
+
+def _register(resources: Resources, manifest: Manifest, parts: dict[str, Content], actor: str) -> ModelOut:
     subjects = _parse("subjects", Subjects, parts["subjects"])
     registration = Registration(
         name=manifest.name,
         family=manifest.family,
-        config=manifest.config.model_dump(),
+        posterior_kind=manifest.posterior,
+        config=manifest.plain_config,
+        layout=manifest.layout,
         policy=manifest.policy.model_dump(),
         posterior=parts["posterior"],
         records=parts["records"],
@@ -188,19 +233,21 @@ def _register(resources: Resources, parts: dict[str, bytes], actor: str) -> Mode
     return _model(resources, model_id)
 
 
-def _parse(field: str, adapter: TypeAdapter[T], content: bytes) -> T:
+def _parse(field: str, adapter: TypeAdapter[T], content: Content) -> T:
     try:
-        return adapter.validate_json(content)
+        return adapter.validate_json(content[:])
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        where = field_path(first)
+        # The name of the alternative that was tried is no field of the manifest.
+        where = field_path({**first, "loc": first["loc"][1:]} if adapter is Manifests else first)
         raise InvalidRegistration(f"{field}.{where}" if where else field, first["msg"]) from None
 
 
-async def _read(form: FormData, name: str) -> bytes:
+def _content(form: FormData, name: str) -> Content:
+    """Of a file, where it lies: large ones were written to disk as they came in."""
     part = form.get(name)
     if isinstance(part, UploadFile):
-        return await part.read()
+        return map_file(part.file)
     if isinstance(part, str):
         return part.encode()
     raise InvalidRegistration(name, f"the part is missing; send {', '.join(PARTS)} as multipart/form-data")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from http import HTTPStatus
+from typing import Any, cast
 
 import structlog
 from fastapi import APIRouter, Request, Response
@@ -19,12 +20,12 @@ from fastapi.responses import PlainTextResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from sqlalchemy.exc import IntegrityError, OperationalError
+from starlette.exceptions import HTTPException
 
-from service.errors import RETRY_AFTER_SECONDS, BodyTooLarge, RoleForbidden, TokenMissing, field_path
+from service.errors import RETRY_AFTER_SECONDS, BodyTooLarge, RoleForbidden, TokenMissing, TooManyRequests, field_path
 from service.opendsr_schemas import (
     API_VERSION,
     IDENTITY_TYPES,
-    REQUEST_STATUS,
     SUPPORTED_FORMAT,
     SUPPORTED_REQUEST,
     Discovery,
@@ -36,17 +37,22 @@ from service.opendsr_schemas import (
     RequestCancelled,
     RequestStatus,
     SupportedIdentity,
+    request_body,
 )
 from service.resources import Compliance, Resources, ResourcesDep, resources_of
 from service.store import interventions, opendsr
-from service.store.deletions import DeletionView, NewDeletion
+from service.store.deletions import DeletionView
 from service.store.errors import IdempotencyMismatch, NotCancellable, NotFound
 from service.store.identities import Identity
+from service.store.intake import NewDeletion
 from service.store.opendsr import Submission
+from service.store.request_status import REQUEST_STATUS
 from service.store.tables import DeletionStatus
 from service.store.tokens import Caller
 
 log = structlog.get_logger("opendsr")
+PREFIXES = ("/v2/", "/v1/")
+"""Under which every answer has OpenDSR's shape."""
 
 
 class Refused(Exception):
@@ -74,13 +80,23 @@ class SignedRoute(APIRoute):
 
 
 public = APIRouter(prefix="/v2", tags=["opendsr"])
-router = APIRouter(
-    tags=["opendsr"], route_class=SignedRoute, responses={400: {"model": ErrorAnswer}, 404: {"model": ErrorAnswer}}
-)
+v1 = APIRouter(prefix="/v1")
+REFUSED: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorAnswer, "description": "Against the specification, not supported, or no longer pending"},
+    401: {"model": ErrorAnswer, "description": "A valid bearer token is needed"},
+    403: {"model": ErrorAnswer, "description": "This token's role may not do that"},
+    404: {"model": ErrorAnswer, "description": "There is no such request of this caller"},
+    413: {"model": ErrorAnswer, "description": "The body is too large"},
+    429: {"model": ErrorAnswer, "description": "Too many requests; `Retry-After` says when to go on"},
+    503: {"model": ErrorAnswer, "description": "The database is away; send the request again"},
+}
+router = APIRouter(tags=["opendsr"], route_class=SignedRoute, responses=REFUSED)
 
 
 @public.get("/discovery", summary="What this processor supports")
+@v1.get("/discovery", include_in_schema=False)
 def discovery(request: Request) -> Discovery:
+    """Erasure, by raw identities of eleven types; and where to find the certificate that answers are signed with."""
     return Discovery(
         api_version=API_VERSION,
         supported_identities=[
@@ -91,14 +107,23 @@ def discovery(request: Request) -> Discovery:
     )
 
 
-@public.get(
-    "/certificate.pem", summary="The certificate that answers are signed with", response_class=PlainTextResponse
+class Pem(PlainTextResponse):
+    media_type = "application/x-pem-file"
+
+
+@public.get("/certificate.pem", summary="The certificate that answers are signed with", response_class=Pem)
+def processor_certificate(resources: ResourcesDep) -> Pem:
+    """X.509 in PEM. Signatures are RSA, PKCS#1 v1.5 with SHA-256, over the raw bytes of an answer or a callback."""
+    return Pem(resources.processor.certificate_pem)
+
+
+@router.post(
+    "/v2/requests",
+    status_code=201,
+    response_model=RequestAccepted,
+    summary="Ask for an erasure",
+    openapi_extra=request_body(),
 )
-def processor_certificate(resources: ResourcesDep) -> PlainTextResponse:
-    return PlainTextResponse(resources.processor.certificate_pem, media_type="application/x-pem-file")
-
-
-@router.post("/v2/requests", status_code=201, response_model=RequestAccepted, summary="Ask for an erasure")
 @router.post("/v1/opengdpr_requests", status_code=201, response_model=RequestAccepted, include_in_schema=False)
 async def create_request(request: Request, caller: Compliance, resources: ResourcesDep) -> Response:
     """201 means durable. The same body again gets the same answer; `encoded_request` is returned and never stored."""
@@ -112,6 +137,10 @@ async def create_request(request: Request, caller: Compliance, resources: Resour
 def read_request(
     subject_request_id: uuid.UUID, request: Request, caller: Compliance, resources: ResourcesDep
 ) -> Response:
+    """Pending, in progress, completed or cancelled; when it will be done, and where the certificates are.
+
+    A removal that failed stays in progress until somebody retries it: the protocol knows no failure.
+    """
     with resources.database.reading() as session:
         view = opendsr.find_deletion(session, subject_request_id, caller.name)
         return _json(200, _status(request, subject_request_id, view))
@@ -174,9 +203,9 @@ def _submit(
         model_ids=None,
         request_id=request_id,
         window_seconds=resources.settings.batch_window_seconds,
+        callback_urls=body.status_callback_urls or (),
     )
-    mac = resources.hasher.mac(raw)
-    submission = Submission(body.subject_request_id, mac, tuple(body.status_callback_urls or ()), new)
+    submission = Submission(body.subject_request_id, resources.hasher.mac(raw), new)
     with resources.database.writing() as session:
         return opendsr.submit(session, submission, resources.signer)
 
@@ -219,29 +248,56 @@ _REFUSALS: dict[type[Exception], tuple[int, str]] = {
     RoleForbidden: (403, "forbidden"),
     NotFound: (404, "not_found"),
     BodyTooLarge: (413, "too_large"),
+    TooManyRequests: (429, "too_many_requests"),
     OperationalError: (503, "unavailable"),
 }
 
 
+def refused(request: Request, error: Exception) -> Response:
+    """For what is refused before a route is found, or because there is none."""
+    return _signed(request, _refusal(request, error))
+
+
 def _refusal(request: Request, error: Exception) -> Response:
-    status, reason = next(_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS)
-    domain = resources_of(request).processor.domain
+    status, reason = _named(error)
     if isinstance(error, ValidationError | RequestValidationError):
-        items = error.errors()
-        details = [ErrorDetail(domain=domain, reason=reason, message=_told(dict(item))) for item in items]
         message = "the request does not follow the OpenDSR specification"
+        told = [_told(dict(item)) for item in error.errors()]
     else:
-        message = "the database is away; send the request again" if status == 503 else str(error)
-        told = error.reason if isinstance(error, Refused) else reason
-        details = [ErrorDetail(domain=domain, reason=told, message=message)]
-    if status == 503:
-        log.error("database.away")
+        message = _message(error)
+        told = [message]
+    domain = resources_of(request).processor.domain
+    details = [ErrorDetail(domain=domain, reason=reason, message=one) for one in told]
     answer = _json(status, ErrorAnswer(error=ErrorBody(code=status, message=message, errors=details)))
-    if status == 503:
-        answer.headers["Retry-After"] = RETRY_AFTER_SECONDS
-    if status == 401:
-        answer.headers["WWW-Authenticate"] = "Bearer"
+    answer.headers.update(_headers(error))
     return answer
+
+
+def _named(error: Exception) -> tuple[int, str]:
+    if isinstance(error, Refused):
+        return 400, error.reason
+    for kind in type(error).__mro__:
+        if kind in _REFUSALS:
+            return _REFUSALS[kind]
+    status = cast(HTTPException, error).status_code
+    return status, HTTPStatus(status).phrase.lower().replace(" ", "_")
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OperationalError):
+        log.error("database.away")
+        return "the database is away; send the request again"
+    return error.detail if isinstance(error, HTTPException) else str(error)
+
+
+def _headers(error: Exception) -> Mapping[str, str]:
+    if isinstance(error, OperationalError):
+        return {"Retry-After": RETRY_AFTER_SECONDS}
+    if isinstance(error, TooManyRequests):
+        return {"Retry-After": str(error.seconds)}
+    if isinstance(error, TokenMissing):
+        return {"WWW-Authenticate": "Bearer"}
+    return (error.headers if isinstance(error, HTTPException) else None) or {}
 
 
 def _told(item: dict[str, Any]) -> str:

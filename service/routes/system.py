@@ -14,11 +14,13 @@ router = APIRouter(tags=["system"])
 
 @router.get("/healthz", summary="Alive")
 async def healthz() -> dict[str, str]:
+    """The process runs and answers. Restart it if it does not."""
     return {"status": "alive"}
 
 
 @router.get("/readyz", summary="Database and broker answer")
 def readyz(resources: ResourcesDep) -> dict[str, str]:
+    """Send it requests as long as this is 200. Without the broker intake goes on, and work catches up later."""
     try:
         resources.database.ping()
     except SQLAlchemyError:
@@ -32,6 +34,7 @@ def readyz(resources: ResourcesDep) -> dict[str, str]:
 
 @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
 def metrics(resources: ResourcesDep) -> Response:
+    """Requests and their times, and at the moment of asking: deletions by status, overdue and due within 7 days."""
     with resources.database.reading() as session:
         text = resources.metrics.render(session)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

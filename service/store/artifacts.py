@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from service.store import audit
 from service.store.database import Database
 from service.store.errors import ArtifactDamaged, Gone
 from service.store.tables import Artifact, Version, now
+from service.store.tensor_files import Piece
 
 ADOPTION_GRACE = timedelta(hours=1)
 
@@ -25,15 +27,15 @@ class ArtifactStore:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def put(self, model_id: uuid.UUID, content: bytes) -> str:
-        """Store `content` durably and return its digest. Storing the same content again changes nothing."""
-        digest = hashlib.sha256(content).hexdigest()
+    def put(self, model_id: uuid.UUID, *pieces: Piece) -> str:
+        """Store a file, made of `pieces`, durably and return its digest. Storing it again changes nothing."""
+        digest = digest_of(pieces)
         path = self.path(model_id, digest)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = path.with_name(f".{digest}.{uuid.uuid4().hex}")
         try:
             with draft.open("wb") as file:
-                file.write(content)
+                file.writelines(pieces)
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(path)
@@ -60,25 +62,32 @@ class ArtifactStore:
         return self._root / str(model_id) / digest
 
 
-def write_ahead(database: Database, artifacts: ArtifactStore, model_id: uuid.UUID, kind: str, content: bytes) -> str:
+def digest_of(pieces: Iterable[Piece]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def write_ahead(database: Database, artifacts: ArtifactStore, model_id: uuid.UUID, kind: str, *pieces: Piece) -> str:
     """Store a file that a later transaction is going to `adopt`.
 
     The row comes first and says "destroy soon": a crash before the adoption leaves nothing that is never erased.
     """
-    digest = hashlib.sha256(content).hexdigest()
+    digest = digest_of(pieces)
     with database.writing() as session:
         session.merge(
             Artifact(
                 model_id=model_id,
                 digest=digest,
                 kind=kind,
-                size=len(content),
+                size=sum(map(len, pieces)),
                 created_at=now(),
                 destroy_at=now() + ADOPTION_GRACE,
                 destroyed_at=None,
             )
         )
-    return artifacts.put(model_id, content)
+    return artifacts.put(model_id, *pieces)
 
 
 def adopt(session: Session, model_id: uuid.UUID, digest: str) -> None:

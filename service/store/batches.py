@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, select, update
+from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.orm import Session
 
-from service.store import audit, deletions
+from service.store import audit, deletions, policies
 from service.store.errors import LeaseLost
 from service.store.models import current_version
 from service.store.tables import (
     Batch,
     BatchStatus,
     Deletion,
+    DeletionRecord,
     DeletionStatus,
     DeletionSubject,
     DeletionTarget,
@@ -41,6 +42,7 @@ class Claim:
     batch_id: uuid.UUID
     model_id: uuid.UUID
     family: str
+    posterior_kind: str
     config: dict[str, Any]
     policy: dict[str, Any]
     posterior_digest: str
@@ -85,12 +87,21 @@ def claim(session: Session, model_id: uuid.UUID, worker: str, terms: ClaimTerms)
     return _claim_of(session, model, batch)
 
 
-def heartbeat(session: Session, batch_id: uuid.UUID, lease_seconds: float, phase: str, percent: float) -> None:
-    """Renew the lease and say how far the work is."""
+def heartbeat(
+    session: Session,
+    batch_id: uuid.UUID,
+    lease_seconds: float,
+    phase: str,
+    percent: float,
+    device: str | None = None,
+    trace: dict[str, Any] | None = None,
+) -> None:
+    """Renew the lease and say how far the work is, where it runs and how it went so far."""
+    expires = now() + timedelta(seconds=lease_seconds)
     renewed = session.execute(
         update(Batch)
         .where(Batch.id == batch_id, Batch.status == BatchStatus.RUNNING)
-        .values(lease_expires_at=now() + timedelta(seconds=lease_seconds), phase=phase, percent=percent)
+        .values(lease_expires_at=expires, phase=phase, percent=percent, device=device, trace=trace)
         .returning(Batch.id)
     )
     if renewed.first() is None:
@@ -155,19 +166,7 @@ def _due(session: Session, model_id: uuid.UUID, window_seconds: float) -> Sequen
 def _workable(session: Session, model_id: uuid.UUID, terms: ClaimTerms) -> Sequence[DeletionTarget]:
     """The due deletions, less those that need no worker: already erased, or too many workers were lost on them."""
     targets = _due(session, model_id, terms.window_seconds)
-    holding = set(
-        session.scalars(
-            select(DeletionSubject.deletion_id)
-            .distinct()
-            .join(Record, Record.subject_id == DeletionSubject.subject_id)
-            .join(DeletionTarget, DeletionTarget.deletion_id == DeletionSubject.deletion_id)
-            .where(
-                Record.model_id == model_id,
-                DeletionTarget.model_id == model_id,
-                DeletionTarget.status == DeletionStatus.PENDING,
-            )
-        )
-    )
+    holding = _with_records(session, model_id)
     for target in targets:
         if target.attempts >= terms.max_attempts:
             target.status = DeletionStatus.FAILED
@@ -176,6 +175,22 @@ def _workable(session: Session, model_id: uuid.UUID, terms: ClaimTerms) -> Seque
     settled = [target for target in targets if target.status != DeletionStatus.PENDING]
     deletions.refresh(session, [target.deletion_id for target in settled])
     return [target for target in targets if target.status == DeletionStatus.PENDING]
+
+
+def _with_records(session: Session, model_id: uuid.UUID) -> set[uuid.UUID]:
+    """The pending deletions that have something left to forget in this model."""
+    of_subjects = select(DeletionSubject.deletion_id).join(Record, Record.subject_id == DeletionSubject.subject_id)
+    named = select(DeletionRecord.deletion_id).join(
+        Record, and_(Record.model_id == DeletionRecord.model_id, Record.record == DeletionRecord.record)
+    )
+    pending = select(DeletionTarget.deletion_id).where(
+        DeletionTarget.model_id == model_id, DeletionTarget.status == DeletionStatus.PENDING
+    )
+    found = [
+        query.where(Record.model_id == model_id, column.in_(pending))
+        for query, column in ((of_subjects, DeletionSubject.deletion_id), (named, DeletionRecord.deletion_id))
+    ]
+    return set(session.scalars(found[0].union(found[1])))
 
 
 def _claim_of(session: Session, model: Model, batch: Batch) -> Claim:
@@ -190,8 +205,9 @@ def _claim_of(session: Session, model: Model, batch: Batch) -> Claim:
         batch_id=batch.id,
         model_id=model.id,
         family=model.family,
+        posterior_kind=model.posterior_kind,
         config=model.config,
-        policy=model.policy,
+        policy=policies.demanded(session, batch.id, model.policy),
         posterior_digest=version.posterior_digest,
         dataset_digest=version.dataset_digest,
         never_seen_digest=model.never_seen_digest,
@@ -201,13 +217,18 @@ def _claim_of(session: Session, model: Model, batch: Batch) -> Claim:
 
 
 def records_of(model_id: uuid.UUID, batch_id: uuid.UUID) -> ColumnElement[bool]:
-    """True for the records, in this model, of everybody whom the batch's deletions name."""
+    """True for the records, in this model, that the batch's deletions name or whose owners they name."""
     subjects = (
         select(DeletionSubject.subject_id)
         .join(DeletionTarget, DeletionTarget.deletion_id == DeletionSubject.deletion_id)
         .where(DeletionTarget.batch_id == batch_id)
     )
-    return and_(Record.model_id == model_id, Record.subject_id.in_(subjects))
+    named = (
+        select(DeletionRecord.record)
+        .join(DeletionTarget, DeletionTarget.deletion_id == DeletionRecord.deletion_id)
+        .where(DeletionTarget.batch_id == batch_id, DeletionRecord.model_id == model_id)
+    )
+    return and_(Record.model_id == model_id, or_(Record.subject_id.in_(subjects), Record.record.in_(named)))
 
 
 def end(session: Session, batch_id: uuid.UUID, status: BatchStatus, failure: str | None = None) -> Batch:

@@ -10,14 +10,14 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from service.store import audit
+from service.store.deletions import DeletionView
 from service.store.errors import NotFound
 from service.store.signing import ABSENCE_TYPE, CERTIFICATE_TYPE, RECEIPT_TYPE, StatementSigner, bundle
 from service.store.tables import Absence, Certificate, Deletion, Model, Version, now
 
+SOFTWARE = {"name": "lethe", "version": version("lethe")}
 ABSENCE_NOT_PROVED = (
     "Subjects are found by the identities that models were registered with; records kept under another identity, or "
     "outside Lethe, are not covered."
@@ -36,26 +36,16 @@ class Evidence:
     seconds: float
 
 
-def sign_receipt(signer: StatementSigner, deletion: Deletion, commitments: Sequence[str]) -> str:
+def sign_receipt(signer: StatementSigner, view: DeletionView) -> str:
     """Our signed word that the request is durable, as a bundle."""
-    names = sorted(commitments)
-    envelope = signer.sign(
-        RECEIPT_TYPE,
-        [{"name": f"deletion/{deletion.id}", "digest": {"sha256": _digest("\n".join(names))}}],
-        {
-            "deletion": str(deletion.id),
-            "regulation": deletion.regulation,
-            "subjects": names,
-            "received_at": _timestamp(deletion.received_at),
-        },
-    )
-    return bundle(envelope)
+    return bundle(signer.sign(RECEIPT_TYPE, [_request(view)], _received(view), fractions=False))
 
 
 def issue(
     signer: StatementSigner,
     deletion: Deletion,
     commitments: Sequence[str],
+    named_records: Sequence[int],
     model: Model,
     policy: Mapping[str, Any],
     before: Version,
@@ -70,9 +60,16 @@ def issue(
         "deletion": str(deletion.id),
         "regulation": deletion.regulation,
         "subjects": sorted(commitments),
+        "named_records": list(named_records),
         "received_at": _timestamp(deletion.received_at),
         "issued_at": _timestamp(issued_at),
-        "model": {"id": str(model.id), "name": model.name, "family": model.family, "config": model.config},
+        "model": {
+            "id": str(model.id),
+            "name": model.name,
+            "family": model.family,
+            "posterior": model.posterior_kind,
+            "config": model.config,
+        },
         "records": {
             "before": before.record_count,
             "after": after.record_count,
@@ -84,33 +81,24 @@ def issue(
         "rungs": [dict(rung) for rung in evidence.rungs],
         "effects": dict(evidence.effects),
         "seconds": evidence.seconds,
-        "software": {"name": "lethe", "version": version("lethe")},
+        "software": SOFTWARE,
     }
     subjects = [_artifact(model, before), _artifact(model, after)]
     return certificate_id, bundle(signer.sign(CERTIFICATE_TYPE, subjects, predicate))
 
 
-def issue_absence(session: Session, signer: StatementSigner, deletion: Deletion, commitments: Sequence[str]) -> None:
-    """Sign, and keep, that at receipt no model held a record of these subjects."""
-    names, issued_at = sorted(commitments), now()
-    models = session.scalar(select(func.count()).select_from(Model))
-    envelope = signer.sign(
-        ABSENCE_TYPE,
-        [{"name": f"deletion/{deletion.id}", "digest": {"sha256": _digest("\n".join(names))}}],
-        {
-            "deletion": str(deletion.id),
-            "regulation": deletion.regulation,
-            "subjects": names,
-            "received_at": _timestamp(deletion.received_at),
-            "issued_at": _timestamp(issued_at),
-            "models_in_store": models,
-            "statement": deletion.outcome,
-            "not_proved": [ABSENCE_NOT_PROVED],
-            "software": {"name": "lethe", "version": version("lethe")},
-        },
-    )
-    session.add(Absence(deletion_id=deletion.id, issued_at=issued_at, bundle=bundle(envelope)))
-    audit.record(session, "lethe", "absence.certified", deletion.id)
+def sign_absence(signer: StatementSigner, view: DeletionView, models_in_store: int) -> tuple[datetime, str]:
+    """Sign that at receipt no model held what the deletion names. Returns when, and the bundle."""
+    issued_at = now()
+    predicate = {
+        **_received(view),
+        "issued_at": _timestamp(issued_at),
+        "models_in_store": models_in_store,
+        "statement": view.deletion.outcome,
+        "not_proved": [ABSENCE_NOT_PROVED],
+        "software": SOFTWARE,
+    }
+    return issued_at, bundle(signer.sign(ABSENCE_TYPE, [_request(view)], predicate, fractions=False))
 
 
 def find_absence(session: Session, deletion_id: uuid.UUID, caller: str | None) -> str:
@@ -129,6 +117,22 @@ def find_bundle(session: Session, certificate_id: uuid.UUID, caller: str | None)
         if caller is None or deletion.caller == caller:
             return certificate.bundle
     raise NotFound(f"there is no certificate {certificate_id}")
+
+
+def _received(view: DeletionView) -> dict[str, Any]:
+    """What was asked for, and when."""
+    asked: dict[str, Any] = {
+        "deletion": str(view.deletion.id),
+        "regulation": view.deletion.regulation,
+        "subjects": sorted(view.commitments),
+        "received_at": _timestamp(view.deletion.received_at),
+    }
+    return {**asked, "records": [record.named() for record in view.records]} if view.records else asked
+
+
+def _request(view: DeletionView) -> dict[str, Any]:
+    digest = _digest("\n".join(sorted(view.commitments)))
+    return {"name": f"deletion/{view.deletion.id}", "digest": {"sha256": digest}}
 
 
 def _artifact(model: Model, version: Version) -> dict[str, Any]:

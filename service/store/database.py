@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -52,9 +54,9 @@ def _sqlite_engine(url: str) -> Engine:
     def _configure(connection: Any, _: ConnectionPoolEntry) -> None:
         # The driver's own transaction handling is switched off: _begin below is the only one.
         connection.isolation_level = None
+        connection.execute(f"PRAGMA busy_timeout = {SQLITE_BUSY_MILLISECONDS}")
+        _use_wal(connection)
         for pragma in (
-            f"busy_timeout = {SQLITE_BUSY_MILLISECONDS}",
-            "journal_mode = WAL",
             "synchronous = FULL",  # 201 means durable, also through a power cut
             "foreign_keys = ON",
             "secure_delete = ON",  # erased identities are overwritten, not only unlinked
@@ -68,3 +70,17 @@ def _sqlite_engine(url: str) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _use_wal(connection: Any) -> None:
+    """Of two processes that open a new file at once, SQLite refuses one without waiting: it has to ask again."""
+    deadline = time.monotonic() + SQLITE_BUSY_MILLISECONDS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from service.store.errors import InvalidRegistration
+from service.store.tensor_files import Content, Piece, pieces_of, view_arrays
 
 RECORD = "record"
 """The name under which row numbers are stored beside the data."""
+AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,9 @@ class Dataset:
     arrays: Mapping[str, NDArray[Any]]
     records: NDArray[np.int64]
 
-    def to_bytes(self) -> bytes:
-        return save({**self.arrays, RECORD: self.records})
+    def pieces(self) -> list[Piece]:
+        """As a file, piece by piece."""
+        return pieces_of({**self.arrays, RECORD: self.records})
 
     def positions(self, records: Collection[int]) -> NDArray[np.int64]:
         """Where these records stand now."""
@@ -37,12 +39,12 @@ class Dataset:
 
 
 def stored_dataset(content: bytes) -> Dataset:
-    """Read back what `to_bytes` wrote."""
+    """Read back what `pieces` made."""
     arrays = load(content)
     return Dataset(arrays, arrays.pop(RECORD))
 
 
-def uploaded_dataset(content: bytes) -> Dataset:
+def uploaded_dataset(content: Content) -> Dataset:
     """Check a data set from outside and number its rows."""
     arrays = load_arrays("records", content)
     if RECORD in arrays:
@@ -53,15 +55,20 @@ def uploaded_dataset(content: bytes) -> Dataset:
     return Dataset(arrays, np.arange(lengths.pop(), dtype=np.int64))
 
 
-def load_arrays(field: str, content: bytes) -> dict[str, NDArray[Any]]:
-    """Tensors of a safetensors file from outside, all finite."""
+def load_arrays(field: str, content: Content) -> dict[str, NDArray[Any]]:
+    """Tensors of a safetensors file from outside, all finite. They are views of the content."""
     try:
-        arrays = load(content)
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        arrays = view_arrays(content)
+    except ValueError as error:
         raise InvalidRegistration(field, f"not a safetensors file that can be read: {error}") from None
     if not arrays:
         raise InvalidRegistration(field, "the file holds no tensor")
-    for name, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise InvalidRegistration(field, f"tensor {name!r} holds NaN or infinity; clean the data first")
+    for array in arrays.values():
+        if array.dtype.kind == "f" and not _all_finite(array.reshape(-1)):
+            raise InvalidRegistration(field, "a tensor holds NaN or infinity; clean the data first")
     return arrays
+
+
+def _all_finite(numbers: NDArray[Any]) -> bool:
+    """A part at a time: the answers for all at once would be another copy, if a smaller one."""
+    return all(np.isfinite(numbers[start : start + AT_ONCE]).all() for start in range(0, len(numbers), AT_ONCE))

@@ -3,6 +3,8 @@
     gdpr   one calendar month from receipt, extendable by two more (article 12(3))
     ccpa   45 calendar days from receipt, extendable by 45 more (§1798.130(a)(2)(A))
 
+The CCPA also wants receipt confirmed within 10 business days: the signed receipt is that confirmation, given at once.
+
 A month ends on the same day of the next month, or on its last day where that month is shorter. All in UTC.
 """
 

@@ -1,6 +1,7 @@
 """The life of a deletion: pending -> running -> completed, failed or cancelled; always derived from its targets.
 
-Workers change targets in batches.py and publishing.py, people in interventions.py; all of them call `refresh`.
+Intake makes them (intake.py). Workers change targets in batches.py and publishing.py, people in interventions.py; all
+of these call `refresh`.
 """
 
 from __future__ import annotations
@@ -8,28 +9,24 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
-from service.store import audit, deadlines
+from service.store import audit, outbox
 from service.store.errors import NotFound
-from service.store.identities import anonymous_commitment, commitment, find_subjects
 from service.store.tables import (
     Batch,
     Certificate,
     Deletion,
+    DeletionRecord,
     DeletionStatus,
     DeletionSubject,
     DeletionTarget,
-    Model,
-    Record,
-    Subject,
     now,
 )
 
-NOBODY = "No model holds a record of this subject; there was nothing to forget."
 OPEN = (DeletionStatus.PENDING, DeletionStatus.RUNNING, DeletionStatus.FAILED)
 """Not done and not taken back: the deadline still counts."""
 LEAST_PERCENT = 1.0
@@ -40,28 +37,27 @@ ALREADY_ERASED = "The subject's records were erased by an earlier deletion; ther
 
 
 @dataclass(frozen=True)
-class NewDeletion:
-    """A request as it leaves the door: identities are keyed hashes already."""
+class NamedRecord:
+    """A row of a model's data set, by its number at registration."""
 
-    caller: str
-    regulation: str
-    lookups: Sequence[bytes]
-    model_ids: Sequence[uuid.UUID] | None
-    request_id: str
-    window_seconds: float
-    """How long to wait for others to share a batch with."""
+    model_id: uuid.UUID
+    record: int
+
+    def named(self) -> dict[str, str | int]:
+        """As receipts and the audit trail call it."""
+        return {"model": str(self.model_id), "record": self.record}
 
 
 @dataclass(frozen=True)
 class TargetView:
     model_id: uuid.UUID
     status: str
-    attempts: int
-    failure: str | None
-    phase: str | None
-    percent: float | None
-    estimated_end: datetime | None
-    certificate_id: uuid.UUID | None
+    attempts: int = 0
+    failure: str | None = None
+    phase: str | None = None
+    percent: float | None = None
+    estimated_end: datetime | None = None
+    certificate_id: uuid.UUID | None = None
 
 
 @dataclass(frozen=True)
@@ -71,38 +67,7 @@ class DeletionView:
     deletion: Deletion
     commitments: Sequence[str]
     targets: Sequence[TargetView]
-
-
-def create(session: Session, new: NewDeletion) -> DeletionView:
-    """Store a request for every model that holds one of its subjects, or complete it if none does."""
-    if new.model_ids is not None:
-        _require_models(session, new.model_ids)
-    subjects, received_at = find_subjects(session, new.lookups), now()
-    deletion = Deletion(
-        id=uuid.uuid4(),
-        caller=new.caller,
-        regulation=new.regulation,
-        status=DeletionStatus.PENDING,
-        request_id=new.request_id,
-        received_at=received_at,
-        due_at=deadlines.due(new.regulation, received_at),
-    )
-    session.add(deletion)
-    session.flush()
-    commitments = [_add_subject(session, deletion.id, lookup, subjects.get(lookup)) for lookup in new.lookups]
-    for model_id in _models_holding(session, [s.id for s in subjects.values()], new.model_ids):
-        session.add(
-            DeletionTarget(
-                deletion_id=deletion.id,
-                model_id=model_id,
-                status=DeletionStatus.PENDING,
-                not_before=deletion.received_at + timedelta(seconds=new.window_seconds),
-            )
-        )
-    session.flush()
-    audit.record(session, new.caller, "deletion.received", deletion.id, subjects=commitments)
-    refresh(session, [deletion.id], nothing_to_do=NOBODY)
-    return view(session, deletion)
+    records: Sequence[NamedRecord] = ()
 
 
 def find(session: Session, deletion_id: uuid.UUID, caller: str | None) -> DeletionView:
@@ -122,7 +87,7 @@ def view(session: Session, deletion: Deletion) -> DeletionView:
 
 
 def views(session: Session, deletions: Sequence[Deletion]) -> Sequence[DeletionView]:
-    """Each deletion with all that is shown of it, in two queries however many there are."""
+    """Each deletion with all that is shown of it, in three queries however many there are."""
     ids = [deletion.id for deletion in deletions]
     commitments: dict[uuid.UUID, list[str]] = {deletion_id: [] for deletion_id in ids}
     for subject in session.execute(
@@ -134,11 +99,16 @@ def views(session: Session, deletions: Sequence[Deletion]) -> Sequence[DeletionV
     targets: dict[uuid.UUID, list[TargetView]] = {deletion_id: [] for deletion_id in ids}
     for target, batch, certificate_id in session.execute(_targets_of(ids)):
         targets[target.deletion_id].append(_target_view(target, batch, certificate_id))
-    return [DeletionView(deletion, commitments[deletion.id], targets[deletion.id]) for deletion in deletions]
+    records: dict[uuid.UUID, list[NamedRecord]] = {deletion_id: [] for deletion_id in ids}
+    for record in session.scalars(_records_of(ids)):
+        records[record.deletion_id].append(NamedRecord(record.model_id, record.record))
+    return [DeletionView(one, commitments[one.id], targets[one.id], records[one.id]) for one in deletions]
 
 
-def refresh(session: Session, deletion_ids: Iterable[uuid.UUID], nothing_to_do: str = ALREADY_ERASED) -> None:
-    """Derive each deletion's state from its targets. Called in every transaction that changes a target.
+def refresh(session: Session, deletion_ids: Iterable[uuid.UUID]) -> None:
+    """Derive each deletion's state from its targets, and note whom to tell of it.
+
+    Called in every transaction that changes a target.
 
     The rows are locked before their targets are read: of two workers that finish two models of one deletion at the
     same moment, the second sees what the first did. One order for everybody, so that they cannot deadlock.
@@ -146,10 +116,10 @@ def refresh(session: Session, deletion_ids: Iterable[uuid.UUID], nothing_to_do: 
     session.flush()
     ids = sorted(set(deletion_ids))
     for start in range(0, len(ids), REFRESH_CHUNK):
-        _refresh_chunk(session, ids[start : start + REFRESH_CHUNK], nothing_to_do)
+        _refresh_chunk(session, ids[start : start + REFRESH_CHUNK])
 
 
-def _refresh_chunk(session: Session, ids: Sequence[uuid.UUID], nothing_to_do: str) -> None:
+def _refresh_chunk(session: Session, ids: Sequence[uuid.UUID]) -> None:
     locked = session.scalars(
         select(Deletion)
         .where(Deletion.id.in_(ids))
@@ -163,12 +133,16 @@ def _refresh_chunk(session: Session, ids: Sequence[uuid.UUID], nothing_to_do: st
     ):
         statuses[deletion_id].add(status)
     certified = set(session.scalars(select(Certificate.deletion_id).where(Certificate.deletion_id.in_(ids))))
+    changes = []
     for deletion in locked:
-        deletion.status = _overall(statuses[deletion.id])
+        before, deletion.status = deletion.status, _overall(statuses[deletion.id])
+        if deletion.status != before:
+            changes.append(outbox.Change(deletion, before, absent=not statuses[deletion.id]))
         if deletion.status == DeletionStatus.COMPLETED and deletion.completed_at is None:
             deletion.completed_at = now()
-            deletion.outcome = None if deletion.id in certified else nothing_to_do
+            deletion.outcome = None if deletion.id in certified else ALREADY_ERASED
             audit.record(session, "lethe", "deletion.completed", deletion.id)
+    outbox.enqueue(session, changes)
 
 
 def _overall(statuses: set[str]) -> DeletionStatus:
@@ -176,28 +150,6 @@ def _overall(statuses: set[str]) -> DeletionStatus:
         if status in statuses:
             return status
     return DeletionStatus.COMPLETED
-
-
-def _add_subject(session: Session, deletion_id: uuid.UUID, lookup: bytes, subject: Subject | None) -> str:
-    name = commitment(subject.key, lookup) if subject else anonymous_commitment(lookup)
-    session.add(DeletionSubject(deletion_id=deletion_id, commitment=name, subject_id=subject.id if subject else None))
-    return name
-
-
-def _models_holding(
-    session: Session, subject_ids: Sequence[uuid.UUID], wanted: Sequence[uuid.UUID] | None
-) -> Sequence[uuid.UUID]:
-    query = select(Record.model_id).distinct().where(Record.subject_id.in_(subject_ids))
-    if wanted is not None:
-        query = query.where(Record.model_id.in_(wanted))
-    return session.scalars(query).all()
-
-
-def _require_models(session: Session, model_ids: Sequence[uuid.UUID]) -> None:
-    known = set(session.scalars(select(Model.id).where(Model.id.in_(model_ids))))
-    for model_id in model_ids:
-        if model_id not in known:
-            raise NotFound(f"there is no model {model_id}; leave `models` out to reach every model")
 
 
 def _targets_of(deletion_ids: Sequence[uuid.UUID]) -> Select[DeletionTarget, Batch, uuid.UUID]:
@@ -210,6 +162,14 @@ def _targets_of(deletion_ids: Sequence[uuid.UUID]) -> Select[DeletionTarget, Bat
         )
         .where(DeletionTarget.deletion_id.in_(deletion_ids))
         .order_by(DeletionTarget.deletion_id, DeletionTarget.model_id)
+    )
+
+
+def _records_of(deletion_ids: Sequence[uuid.UUID]) -> Select[DeletionRecord]:
+    return (
+        select(DeletionRecord)
+        .where(DeletionRecord.deletion_id.in_(deletion_ids))
+        .order_by(DeletionRecord.deletion_id, DeletionRecord.model_id, DeletionRecord.record)
     )
 
 

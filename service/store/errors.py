@@ -4,10 +4,13 @@ StoreError
 ├── NotFound                 no such deletion, model, version or certificate (or not this caller's)
 ├── Gone                     it was there and was destroyed on purpose
 ├── InvalidRegistration      a model that does not fit together; `field` names the part
+├── InvalidPolicy            a policy that no certificate of such a model can meet
 ├── IdempotencyMismatch      a key was used before with another body
+├── KeyInFlight              a request with the same key is still being answered
 ├── NotCancellable           a worker has begun with the deletion, or it has ended
 ├── NothingToRetry           no part of the deletion has failed
 ├── InvalidExtension         a deadline that the regulation does not allow
+├── NotResendable            the callback was delivered, or is still being tried
 ├── ArtifactDamaged          a file no longer has the content it is named after
 ├── PolicyMissed             a bound above what the model's policy allows: not published
 └── LeaseLost                another worker took the batch over: nothing may be published
@@ -34,7 +37,15 @@ class InvalidRegistration(StoreError):
         self.field = field
 
 
+class InvalidPolicy(StoreError):
+    pass
+
+
 class IdempotencyMismatch(StoreError):
+    pass
+
+
+class KeyInFlight(StoreError):
     pass
 
 
@@ -47,6 +58,10 @@ class NothingToRetry(StoreError):
 
 
 class InvalidExtension(StoreError):
+    pass
+
+
+class NotResendable(StoreError):
     pass
 
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import NDArray
 from sqlalchemy import and_, insert, select
 from sqlalchemy.orm import Session
 
-from service.store import audit
+from service.store import audit, policies
 from service.store.artifacts import ArtifactStore, adopt, write_ahead
 from service.store.database import Database
 from service.store.datasets import Dataset, load_arrays, uploaded_dataset
 from service.store.errors import InvalidRegistration, NotFound
 from service.store.identities import ensure_subjects
+from service.store.layouts import UNKNOWN_LAYOUT, Layout
 from service.store.paging import Page, Position, Window, cut, newest_first
 from service.store.tables import Artifact, Model, Record, Version
+from service.store.tensor_files import Content
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,13 @@ class Registration:
     family: str
     config: dict[str, Any]
     policy: dict[str, Any]
-    posterior: bytes
-    records: bytes
+    posterior: Content
+    records: Content
     lookups: Sequence[bytes]
-    never_seen: bytes | None = None
+    never_seen: Content | None = None
+    posterior_kind: str = "variational"
+    layout: Layout = UNKNOWN_LAYOUT
+    """What its tensors must look like, as far as the family is known here."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ def register(database: Database, artifacts: ArtifactStore, registration: Registr
     _check_fit(registration, dataset)
     model_id = uuid.uuid4()
     posterior_digest = write_ahead(database, artifacts, model_id, "posterior", registration.posterior)
-    dataset_digest = write_ahead(database, artifacts, model_id, "dataset", dataset.to_bytes())
+    dataset_digest = write_ahead(database, artifacts, model_id, "dataset", *dataset.pieces())
     never_seen_digest = None
     if registration.never_seen is not None:
         never_seen_digest = write_ahead(database, artifacts, model_id, "never_seen", registration.never_seen)
@@ -100,12 +104,13 @@ def page_of_versions(session: Session, model_id: uuid.UUID, window: Window) -> P
 
 
 def change_policy(session: Session, model_id: uuid.UUID, policy: dict[str, Any], actor: str) -> Model:
-    """For batches claimed from now on. Setting what is set already changes nothing and is not logged."""
+    """For requests from now on, and where it is stricter for those that wait. Setting what is set is not logged."""
     # A claim locks the same row, so that a batch works by the old policy or by the new one.
     model = session.scalar(select(Model).where(Model.id == model_id).with_for_update())
     if model is None:
         raise NotFound(f"there is no model {model_id}")
     if model.policy != policy:
+        policies.freeze(session, model_id, model.policy)
         audit.record(session, actor, "policy.changed", model_id, old=model.policy, new=policy)
         model.policy = policy
     return model
@@ -129,6 +134,7 @@ def _add_model(
             id=model_id,
             name=registration.name,
             family=registration.family,
+            posterior_kind=registration.posterior_kind,
             config=registration.config,
             policy=registration.policy,
             never_seen_digest=never_seen_digest,
@@ -146,24 +152,13 @@ def _add_model(
 
 
 def _check_fit(registration: Registration, dataset: Dataset) -> None:
-    """A mixture's parts must fit each other. The worker checks the rest, with the model in its hands."""
     if len(registration.lookups) != len(dataset.records):
         raise InvalidRegistration(
             "subjects", f"{len(registration.lookups)} subjects for {len(dataset.records)} rows; give one for each row"
         )
-    shape = (registration.config["components"], registration.config["dimensions"])
-    posterior = load_arrays("posterior", registration.posterior)
-    for name in ("mean", "std"):
-        if name not in posterior or posterior[name].shape != shape or posterior[name].dtype != "float64":
-            raise InvalidRegistration("posterior", f"needs a float64 tensor {name!r} of shape {shape}")
-    if not (posterior["std"] > 0).all():
-        raise InvalidRegistration("posterior", "every standard deviation must be positive")
-    _check_rows("records", dataset.arrays, shape[1])
+    layout = registration.layout
+    layout.check_posterior(registration.posterior_kind, load_arrays("posterior", registration.posterior))
+    layout.check_rows("records", dataset.arrays)
+    layout.check_count(len(dataset.records))
     if registration.never_seen is not None:
-        _check_rows("never_seen", load_arrays("never_seen", registration.never_seen), shape[1])
-
-
-def _check_rows(field: str, arrays: Mapping[str, NDArray[Any]], columns: int) -> None:
-    points = arrays.get("x")
-    if points is None or points.ndim != 2 or points.shape[1] != columns or points.dtype != "float64":
-        raise InvalidRegistration(field, f"needs a float64 tensor 'x' with {columns} columns")
+        layout.check_rows("never_seen", load_arrays("never_seen", registration.never_seen))

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from service.store import deletions
-from service.store.certificates import issue_absence
-from service.store.deletions import DeletionView, NewDeletion
+from service.store.deletions import DeletionView
 from service.store.errors import IdempotencyMismatch, NotFound
+from service.store.intake import NewDeletion, create
 from service.store.signing import StatementSigner
 from service.store.tables import OpenDsrRequest
 
@@ -20,7 +20,6 @@ from service.store.tables import OpenDsrRequest
 class Submission:
     subject_request_id: uuid.UUID
     body_mac: bytes
-    callback_urls: tuple[str, ...]
     deletion: NewDeletion
 
 
@@ -32,16 +31,13 @@ def submit(session: Session, submission: Submission, signer: StatementSigner) ->
         if not hmac.compare_digest(known.body_mac, submission.body_mac):
             raise IdempotencyMismatch("this subject_request_id was used before with another body")
         return deletions.find(session, known.deletion_id, caller), False
-    view = deletions.create(session, submission.deletion)
-    if not view.targets:
-        issue_absence(session, signer, view.deletion, view.commitments)
+    view = create(session, submission.deletion, signer)
     session.add(
         OpenDsrRequest(
             caller=caller,
             subject_request_id=submission.subject_request_id,
             deletion_id=view.deletion.id,
             body_mac=submission.body_mac,
-            callback_urls=list(submission.callback_urls),
         )
     )
     session.flush()

@@ -18,11 +18,13 @@ from service.store.certificates import Evidence
 from service.store.errors import PolicyMissed
 from service.store.identities import forget_subjects
 from service.store.models import current_version
+from service.store.policies import LEVELS
 from service.store.signing import StatementSigner
 from service.store.tables import (
     BatchStatus,
     Certificate,
     Deletion,
+    DeletionRecord,
     DeletionStatus,
     DeletionSubject,
     DeletionTarget,
@@ -31,9 +33,6 @@ from service.store.tables import (
     Version,
     now,
 )
-
-LEVELS = ("none", "estimated", "proved", "retrained")
-"""From the weakest to the strongest: a model that never saw the records needs no bound."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,7 @@ def publish(
 ) -> Sequence[uuid.UUID]:
     """Make the new version current, erase, complete and certify: all of it or none. Returns the certificates."""
     batch = end(session, claim.batch_id, BatchStatus.PUBLISHED)
+    batch.phase, batch.percent = "published", 100.0
     batch.device, batch.rungs = processed.device, [dict(rung) for rung in processed.evidence.rungs]
     model = session.get_one(Model, claim.model_id)
     _check_policy(claim.policy, processed.evidence)
@@ -89,7 +89,7 @@ def _check_policy(policy: Mapping[str, Any], evidence: Evidence) -> None:
 
 
 def _name_worst(session: Session, claim: Claim, evidence: Evidence) -> Evidence:
-    """On a certificate a row is known by the commitment of its person only."""
+    """On a certificate a row is known by the commitment of its person only; by none where the row itself was named."""
     membership = evidence.effects["membership"]
     if membership["worst"] is None:
         return evidence
@@ -141,9 +141,14 @@ def _certify(
     commitments = session.scalars(
         select(DeletionSubject.commitment).where(DeletionSubject.deletion_id == deletion.id)
     ).all()
+    named_records = session.scalars(
+        select(DeletionRecord.record)
+        .where(DeletionRecord.deletion_id == deletion.id, DeletionRecord.model_id == model.id)
+        .order_by(DeletionRecord.record)
+    ).all()
     issued_at = now()
     certificate_id, bundle = certificates.issue(
-        signer, deletion, commitments, model, policy, before, after, evidence, issued_at
+        signer, deletion, commitments, named_records, model, policy, before, after, evidence, issued_at
     )
     session.add(
         Certificate(

@@ -5,7 +5,9 @@ The verifier in `lethe/verify.py` does not share a line with this file, so that 
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +23,7 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 RECEIPT_TYPE = "urn:lethe:receipt:v1"
 CERTIFICATE_TYPE = "urn:lethe:certificate:v1"
 ABSENCE_TYPE = "urn:lethe:absence:v1"
+CALLBACK_TYPE = "application/vnd.lethe.callback.v1+json"
 BUNDLE_FORMAT = "lethe-bundle-v1"
 
 
@@ -39,21 +42,41 @@ class StatementSigner:
         self._signer = CryptoSigner(private, SSlibKey(self.key_id, "ed25519", "ed25519", {"public": raw.hex()}))
 
     def sign(
-        self, predicate_type: str, subjects: Sequence[Mapping[str, Any]], predicate: Mapping[str, Any]
+        self,
+        predicate_type: str,
+        subjects: Sequence[Mapping[str, Any]],
+        predicate: Mapping[str, Any],
+        *,
+        fractions: bool = True,
     ) -> dict[str, Any]:
-        """The DSSE envelope of a statement about `subjects` (each a name and its SHA-256)."""
+        """The DSSE envelope of a statement about `subjects` (each a name and its SHA-256).
+
+        Say so if it holds no `fractions`: then it is written much faster.
+        """
         statement: dict[str, Any] = {
             "_type": STATEMENT_TYPE,
             "subject": list(subjects),
             "predicateType": predicate_type,
             "predicate": dict(predicate),
         }
-        envelope = Envelope(rfc8785.dumps(statement), PAYLOAD_TYPE, {})
+        payload = rfc8785.dumps(statement) if fractions else _without_fractions(statement)
+        envelope = Envelope(payload, PAYLOAD_TYPE, {})
         envelope.sign(self._signer)
         signed: dict[str, Any] = envelope.to_dict()
         return signed
 
+    def sign_detached(self, payload: bytes, payload_type: str) -> str:
+        """Base64 of the signature of a DSSE envelope whose payload travels by itself."""
+        signature = Envelope(payload, payload_type, {}).sign(self._signer)
+        return base64.b64encode(bytes.fromhex(signature.signature)).decode()
+
 
 def bundle(envelope: Mapping[str, Any]) -> str:
     """The file that people download. Canonical to the last byte, so that any changed byte shows."""
-    return rfc8785.dumps({"format": BUNDLE_FORMAT, "envelope": dict(envelope)}).decode()
+    return _without_fractions({"format": BUNDLE_FORMAT, "envelope": dict(envelope)}).decode()
+
+
+def _without_fractions(value: Mapping[str, Any]) -> bytes:
+    """RFC 8785 for what holds no fraction and no key beyond ASCII: Python's own encoder writes the same bytes then,
+    and ten times as fast."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()

@@ -70,6 +70,12 @@ class BatchStatus(StrEnum):
     ABANDONED = "abandoned"  # its lease ran out; another batch took its deletions
 
 
+class CallbackStatus(StrEnum):
+    PENDING = "pending"  # to be sent, for the first time or again
+    DELIVERED = "delivered"  # the receiver answered with 2xx
+    DEAD = "dead"  # given up; `failure` says why in plain words, an operator may send it again
+
+
 class Base(DeclarativeBase):
     metadata = MetaData(
         naming_convention={
@@ -108,6 +114,8 @@ class Model(Base):
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
     name: Mapped[str] = mapped_column(String(100))
     family: Mapped[str] = mapped_column(String(50))
+    posterior_kind: Mapped[str] = mapped_column(String(16))
+    """`variational` parameters, or `samples` of a chain."""
     config: Mapped[dict[str, Any]]
     policy: Mapped[dict[str, Any]]
     """What a version must meet to be published: epsilon, level, rungs, seconds."""
@@ -181,6 +189,8 @@ class Deletion(Base):
     """As its regulation counts, frozen at receipt; later only by an extension."""
     extension_reason: Mapped[str | None] = mapped_column(Text)
     completed_at: Mapped[datetime | None]
+    callback_urls: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    """Who is told when its status changes. Null if nobody is."""
 
     __table_args__ = (  # one for each way to page through them, newest first
         Index("ix_deletions_received_at_id", "received_at", "id"),
@@ -199,6 +209,15 @@ class DeletionSubject(Base):
     subject_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("subjects.id", ondelete="SET NULL"), index=True)
 
 
+class DeletionRecord(Base):
+    """A row that a deletion names by its number at registration. It stays when the row is erased."""
+
+    __tablename__ = "deletion_records"
+    deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"), primary_key=True)
+    model_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("models.id"), primary_key=True)
+    record: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+
 class DeletionTarget(Base):
     """A deletion's part in one model: the unit that is claimed, retried and certified."""
 
@@ -206,13 +225,21 @@ class DeletionTarget(Base):
     deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"), primary_key=True)
     model_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("models.id"), primary_key=True)
     status: Mapped[str] = mapped_column(String(16))
+    received_at: Mapped[datetime]
+    """The deletion's own, which never changes: so that one index holds a model's deletions in the order of the list."""
     batch_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("batches.id"), index=True)
     attempts: Mapped[int] = mapped_column(default=0)
     not_before: Mapped[datetime]
     """When an attempt may start: after the batch window at first, later after each failure."""
     failure: Mapped[str | None] = mapped_column(Text)
+    policy: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    """The model's policy when the request was received. Null as long as that is the model's policy still: whoever
+    changes it leaves the old one here first (models.py)."""
 
-    __table_args__ = (Index("ix_deletion_targets_model_id_status", "model_id", "status"),)
+    __table_args__ = (
+        Index("ix_deletion_targets_model_id_status", "model_id", "status"),
+        Index("ix_deletion_targets_model_id_received_at_deletion_id", "model_id", "received_at", "deletion_id"),
+    )
 
 
 class Batch(Base):
@@ -235,6 +262,8 @@ class Batch(Base):
     device: Mapped[str | None] = mapped_column(String(32))
     rungs: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     """Each rung that was tried, with the bound it reached and its seconds."""
+    trace: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    """How it went, as of the last heartbeat: the seconds of each phase, the residual after each step."""
 
     __table_args__ = (
         Index("ix_batches_started_at_id", "started_at", "id"),
@@ -283,9 +312,11 @@ class IdempotencyKey(Base):
     __tablename__ = "idempotency_keys"
     caller: Mapped[str] = mapped_column(String(100), primary_key=True)
     key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    """A keyed hash of what the caller sent."""
     body_mac: Mapped[bytes] = mapped_column(LargeBinary(32))
     """Keyed, because a plain hash of a body that holds an e-mail address can be guessed."""
-    deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"))
+    deletion_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("deletions.id"))
+    """Of a single request; the answer to a bulk one names its own."""
     response: Mapped[str] = mapped_column(Text)
 
 
@@ -298,7 +329,40 @@ class OpenDsrRequest(Base):
     deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"), unique=True)
     body_mac: Mapped[bytes] = mapped_column(LargeBinary(32))
     """Keyed, because the body holds identities."""
-    callback_urls: Mapped[list[Any]] = mapped_column(JSON)
+
+
+class Callback(Base):
+    """One thing to tell one URL about one deletion. Its id is the event's: a receiver knows a repetition by it."""
+
+    __tablename__ = "callbacks"
+    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
+    deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"))
+    sequence: Mapped[int]
+    """Counts the callbacks of a deletion, for the order in which each URL gets them."""
+    url: Mapped[str] = mapped_column(Text)
+    message: Mapped[dict[str, Any]]
+    """What is told, as it was when it happened; signed when it is sent."""
+    status: Mapped[str] = mapped_column(String(16), default=CallbackStatus.PENDING)
+    attempts: Mapped[int] = mapped_column(default=0)
+    not_before: Mapped[datetime] = mapped_column(default=now)
+    lease_expires_at: Mapped[datetime | None]
+    """Until then whoever claimed it may be sending it."""
+    failure: Mapped[str | None] = mapped_column(Text)
+    """Why the last attempt failed, in plain words."""
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    delivered_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        UniqueConstraint("deletion_id", "sequence"),
+        Index("ix_callbacks_created_at_id", "created_at", "id"),
+        Index("ix_callbacks_status_created_at_id", "status", "created_at", "id"),
+        Index(
+            "ix_callbacks_waiting",
+            "not_before",
+            sqlite_where=text("status = 'pending'"),
+            postgresql_where=text("status = 'pending'"),
+        ),
+    )
 
 
 class AuditEntry(Base):
@@ -311,3 +375,13 @@ class AuditEntry(Base):
     action: Mapped[str] = mapped_column(String(40))
     concerns: Mapped[str] = mapped_column(String(100), index=True)
     details: Mapped[dict[str, Any]]
+
+    __table_args__ = (
+        Index(  # one summary for each day, however many sweeps run
+            "uq_audit_entries_summary",
+            "concerns",
+            unique=True,
+            sqlite_where=text("action = 'summary.daily'"),
+            postgresql_where=text("action = 'summary.daily'"),
+        ),
+    )

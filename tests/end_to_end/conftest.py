@@ -7,8 +7,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import httpx
 import psutil
@@ -66,15 +68,23 @@ def embedded_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
 
 
+@contextmanager
+def starting(folder: Path, env: Mapping[str, str], output: IO[bytes] | None = None) -> Iterator[Running]:
+    data_dir, port = folder / "data", free_port()
+    command = [sys.executable, "-m", "lethe", "up", "--data-dir", str(data_dir), "--port", str(port)]
+    data_dir.mkdir()
+    log_file = ["--log-file", str(data_dir / "service.log")]
+    process = subprocess.Popen([*command, *log_file], env=env, cwd=folder, stdout=output, stderr=output)
+    running = Running(f"http://127.0.0.1:{port}", data_dir, process)
+    try:
+        wait_until(running.ready, "lethe up is ready", timeout=60)
+        yield running
+    finally:
+        if process.poll() is None:
+            running.stop()
+
+
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Running]:
-    data_dir, port = tmp_path / "data", free_port()
-    command = [sys.executable, "-m", "lethe", "up", "--data-dir", str(data_dir), "--port", str(port)]
-    env = {**embedded_environment(), "LETHE_LEASE_SECONDS": "3"}
-    data_dir.mkdir()
-    process = subprocess.Popen([*command, "--log-file", str(data_dir / "service.log")], env=env, cwd=tmp_path)
-    running = Running(f"http://127.0.0.1:{port}", data_dir, process)
-    wait_until(running.ready, "lethe up is ready", timeout=60)
-    yield running
-    if process.poll() is None:
-        running.stop()
+    with starting(tmp_path, {**embedded_environment(), "LETHE_LEASE_SECONDS": "3"}) as running:
+        yield running

@@ -77,6 +77,14 @@ def test_samples_are_checked_but_not_polished(files: list[str], tmp_path: Path) 
     assert "run the chains longer" in " ".join(refused.stderr.split())
 
 
+def test_a_manifest_that_names_the_other_kind_is_told(files: list[str], tmp_path: Path) -> None:
+    manifest = tmp_path / "other.json"
+    runner = CliRunner()
+    for kind, code in (("variational", 1), ("samples", 2)):
+        manifest.write_text(json.dumps({"family": "linear-regression", "posterior": kind, "config": CONFIG}))
+        assert runner.invoke(app, ["model", "check", str(manifest), *files[1:]]).exit_code == code
+
+
 def test_files_that_do_not_fit_are_told(files: list[str]) -> None:
     runner = CliRunner()
     manifest, posterior, records = files

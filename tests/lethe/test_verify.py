@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from lethe.verify import Rejected, verify
 from service.store.certificates import sign_receipt
+from service.store.deletions import DeletionView
 from service.store.signing import CERTIFICATE_TYPE, StatementSigner, bundle
 from service.store.tables import Deletion
 
@@ -52,9 +53,28 @@ def test_a_good_certificate_is_accepted_line_by_line() -> None:
     assert any("KL <= 1.000e-09" in check for check in found.checks)
 
 
+def estimated(interval: Any) -> Callable[[dict[str, Any]], object]:
+    def change(content: dict[str, Any]) -> None:
+        content["policy"]["level"] = "estimated"
+        content["bound"].update(level="estimated", interval=interval)
+
+    return change
+
+
+def test_an_estimate_is_told_with_its_interval() -> None:
+    found = verify(certificate(estimated([1e-10, 1e-9])), KEY)
+    assert any("KL estimated at 1.000e-10 to 1.000e-09 (policy 1.0e-06), level estimated" in c for c in found.checks)
+
+
+@pytest.mark.parametrize("interval", [None, [], [1e-9], [2e-9, 1e-9], [0.0, 2e-9], [None, 1e-9], [-1e-9, 1e-9]])
+def test_an_estimate_that_is_not_the_upper_end_of_its_interval_is_rejected(interval: Any) -> None:
+    with pytest.raises(Rejected, match="interval"):
+        verify(certificate(estimated(interval)), KEY)
+
+
 def test_a_receipt_is_accepted() -> None:
     deletion = Deletion(id="d-1", regulation="gdpr", received_at=datetime(2026, 11, 16, tzinfo=UTC))
-    content = sign_receipt(SIGNER, deletion, ["b" * 64, "a" * 64]).encode()
+    content = sign_receipt(SIGNER, DeletionView(deletion, ["b" * 64, "a" * 64], [])).encode()
     assert verify(content, KEY).kind == "receipt"
 
 

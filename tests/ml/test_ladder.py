@@ -12,7 +12,7 @@ from ml.certify.kantorovich import certify_expansion
 from ml.errors import InvalidInput, NumericalFailure
 from ml.forgetting import influence_step
 from ml.inference.variational import train
-from ml.ladder import Rung, forget
+from ml.ladder import Rung, Step, forget
 from ml.models.family import Expansion
 from ml.models.gmm import GaussianMixture
 from ml.policy import Policy
@@ -82,7 +82,27 @@ def test_a_rung_without_a_bound_is_plain_json() -> None:
         "seconds": 0.5,
         "at_least": 0.0,
         "failure": None,
+        "solver": None,
     }
+
+
+def test_each_step_tells_how_near_it_came(scene: Scene) -> None:
+    seen: list[Step] = []
+    policy = Policy(1e-12, "retrained", rungs=("retrain",))
+    forgotten = scene.of_classes(0, 1, each=400)
+    refined = forget(scene.family, scene.posterior, scene.data, forgotten, Policy(1e-12), on_step=seen.append)
+    assert [(step.rung, step.step) for step in seen[:3]] == [("influence", 1), ("newton", 1), ("newton", 2)]
+    assert len(seen) == sum(rung.steps for rung in refined.rungs)
+    residuals = [step.residual for step in seen]
+    assert residuals == sorted(residuals, reverse=True)
+    at = scene.family.expand(refined.posterior, scene.retained(forgotten))
+    assert residuals[-1] == float(at.gradient.norm()) < 1e-6 * residuals[0]
+    assert 0 < seen[0].seconds < seen[-1].seconds <= refined.seconds
+    assert {rung.solver for rung in refined.rungs} == {"cholesky"}
+    seen.clear()
+    retrained = forget(scene.family, scene.posterior, scene.data, torch.arange(5), policy, on_step=seen.append)
+    assert [(step.rung, step.step) for step in seen] == [("retrain", retrained.rungs[0].steps)]
+    assert retrained.rungs[0].solver is None
 
 
 def test_progress_rises_to_one(scene: Scene) -> None:

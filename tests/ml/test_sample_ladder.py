@@ -46,7 +46,7 @@ def test_a_large_group_takes_the_whole_map_which_is_exact_here() -> None:
     assert [rung.name for rung in outcome.rungs] == ["influence", "newton"]
     assert outcome.rungs[0].epsilon > 1e-6 >= outcome.certificate.epsilon
     mean, covariance = FAMILY.exact(data[120:])
-    far = torch.linalg.solve(torch.linalg.cholesky(covariance), outcome.sample_set.mean - mean)
+    far = torch.linalg.solve(torch.linalg.cholesky(covariance), outcome.posterior.mean - mean)
     assert float(far.norm()) < 4 * math.sqrt(2 / 2000)
     assert told == ["diagnostics", "influence", "newton", "done"]
 
@@ -58,7 +58,7 @@ def test_a_bound_that_must_be_proved_is_not_to_be_had_from_samples_but_by_drawin
     assert [rung.name for rung in outcome.rungs] == ["retrain"]
     assert (outcome.certificate.level, outcome.certificate.epsilon, outcome.policy_met) == ("retrained", 0.0, True)
     mean, covariance = FAMILY.exact(data[3:])
-    assert torch.allclose(outcome.sample_set.mean, mean, rtol=0, atol=0.2 * float(covariance.diagonal().max().sqrt()))
+    assert torch.allclose(outcome.posterior.mean, mean, rtol=0, atol=0.2 * float(covariance.diagonal().max().sqrt()))
 
 
 def test_samples_that_are_too_wide_are_not_certified() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import httpx
@@ -39,6 +40,12 @@ class Api:
 
 @pytest.fixture
 def api(settings: Settings, database: Database) -> Iterator[Api]:
+    with serving(settings, database) as served:
+        yield served
+
+
+@contextmanager
+def serving(settings: Settings, database: Database) -> Iterator[Api]:
     with database.writing() as session:
         tokens = {role: issue_token(session, f"acme-{role}", role, actor="test") for role in Role}
     listener = socket.create_server(("127.0.0.1", 0))
@@ -47,7 +54,9 @@ def api(settings: Settings, database: Database) -> Iterator[Api]:
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     wait_until(lambda: server.started, "the API listens")
-    yield Api(f"http://127.0.0.1:{listener.getsockname()[1]}", tokens)
-    server.should_exit = True
-    thread.join()
-    listener.close()
+    try:
+        yield Api(f"http://127.0.0.1:{listener.getsockname()[1]}", tokens)
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()

@@ -21,9 +21,8 @@ def add_rows(database: Database, count: int, model_id: uuid.UUID | None = None, 
         for row in rows:
             session.add(DeletionSubject(deletion_id=row.id, commitment=row.id.hex * 2))
             if model_id is not None:
-                target = DeletionTarget(
-                    deletion_id=row.id, model_id=model_id, status=row.status, not_before=row.received_at
-                )
+                times = {"received_at": row.received_at, "not_before": row.received_at}
+                target = DeletionTarget(deletion_id=row.id, model_id=model_id, status=row.status, **times)
                 session.add(target)
     return [row.id for row in sorted(rows, key=lambda row: (row.received_at, row.id), reverse=True)]
 

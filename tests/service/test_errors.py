@@ -46,6 +46,15 @@ def test_each_error_is_a_problem(api: Api, role: Role | None, method: str, path:
     assert problem["detail"]
 
 
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [("/api/v1/deletions", "GET, POST"), (f"/api/v1/deletions/{UNKNOWN}", "DELETE, GET"), ("/v2/requests", "POST")],
+)
+def test_a_refused_method_is_told_all_that_the_path_takes(api: Api, path: str, methods: str) -> None:
+    answer = api.call(None, "OPTIONS", path)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, methods)
+
+
 def test_a_bad_token_is_refused_with_a_challenge(api: Api) -> None:
     answer = api.call(None, "GET", f"/api/v1/deletions/{UNKNOWN}", headers={"Authorization": "Bearer nonsense"})
     assert answer.status_code == 401

@@ -89,6 +89,22 @@ def test_a_malformed_setting_is_named_without_its_value(monkeypatch: pytest.Monk
     assert "soon" not in str(refusal.value)
 
 
+def test_callback_targets_must_be_hosts_or_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LETHE_CALLBACK_ALLOW", "10.0.0.0/8, hooks.internal")
+    assert load_settings().callback_targets.hosts == {"hooks.internal"}
+    monkeypatch.setenv("LETHE_CALLBACK_ALLOW", "https://hooks.internal/")
+    with pytest.raises(ConfigurationError, match=r"LETHE_CALLBACK_ALLOW.*list host names and networks") as refusal:
+        load_settings()
+    assert "https" not in str(refusal.value)
+
+
+def test_an_empty_import_root_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And not the working directory."""
+    for value, root in (("", None), (".", None), (str(tmp_path), tmp_path)):
+        monkeypatch.setenv("LETHE_IMPORT_ROOT", value)
+        assert load_settings(tmp_path / "data").import_root == root
+
+
 def test_the_example_file_is_refused_as_it_stands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     example = Path(__file__).parents[2] / ".env.example"
     (tmp_path / ".env").write_text(example.read_text())

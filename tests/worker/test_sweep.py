@@ -6,13 +6,16 @@ import threading
 import uuid
 from datetime import timedelta
 
+import pytest
 import redis
 from sqlalchemy import update
 
+from service.logs import configure_logging
 from service.settings import Settings
 from service.store.batches import claim
 from service.store.database import Database
 from service.store.doorbell import CHECK_TASK, FORGET_TASK, Doorbell
+from service.store.summaries import page
 from service.store.tables import Batch, DeletionTarget, now
 from tests import samples
 from worker.check import check_current
@@ -67,6 +70,21 @@ def test_leaves_a_deletion_in_backoff_alone(settings: Settings, database: Databa
     with database.writing() as session:
         session.execute(update(DeletionTarget).values(not_before=now() + timedelta(minutes=1)))
     assert rings(settings, workshop) == []
+
+
+def test_sums_the_day_up_once_and_logs_it(
+    settings: Settings, database: Database, workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure_logging("INFO")
+    doorbell = Doorbell(settings.broker)
+    for _ in range(2):
+        sweep_once(workshop.database, workshop.artifacts, doorbell)
+    doorbell.close()
+    with database.reading() as session:
+        (summary,) = page(session, 5)
+    (line,) = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "summary.daily" in line]
+    assert line["day"] == summary.day.isoformat()
+    assert line["gdpr"] == {"received": 0, "completed": 0, "failed": 0, "overdue": 0, "due_soon": 0}
 
 
 def test_runs_until_stopped(settings: Settings) -> None:

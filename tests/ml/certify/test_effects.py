@@ -9,6 +9,7 @@ from ml.certify.effects import effects_of
 from ml.inference.variational import train
 from ml.models.linear import LinearRegression
 from ml.models.logistic import LogisticRegression
+from ml.sample_set import SampleSet
 
 
 def labelled(n: int, seed: int) -> torch.Tensor:
@@ -37,6 +38,27 @@ def test_a_classifier_has_a_risk_before_and_after() -> None:
         "advantage": pytest.approx((0.5e-4) ** 0.5),
     }
     assert any("independent" in sentence for sentence in told["pac_bayes"]["not_proved"])
+
+
+def test_samples_have_the_effects_of_what_they_are_samples_of() -> None:
+    family, data = LogisticRegression(3, prior_std=1.0, draws=8, seed=0), labelled(300, seed=1)
+    sides = [train(family, rows, family.initial(rows, 0)).posterior for rows in (data, data[30:])]
+    noise = torch.randn(1000, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    sets = [SampleSet(side.mean + side.std * noise, torch.arange(1000) % 2) for side in sides]
+    never_seen = labelled(200, seed=2)
+    found, expected = (effects_of(family, *two, data, torch.arange(30), 1e-6, never_seen) for two in (sets, sides))
+    assert found.pac_bayes is not None
+    assert expected.pac_bayes is not None
+    assert found.pac_bayes.after.risk == pytest.approx(expected.pac_bayes.after.risk, abs=0.01)
+    assert found.pac_bayes.after.rows == 270
+    assert found.membership.after.forgotten is not None
+    assert expected.membership.after.forgotten is not None
+    assert found.membership.after.forgotten.auc == pytest.approx(expected.membership.after.forgotten.auc, abs=0.02)
+    assert found.membership.worst is not None
+    assert expected.membership.worst is not None
+    assert found.membership.worst.position == expected.membership.worst.position
+    told = found.to_dict()
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
 
 
 def test_a_regression_has_none_and_nothing_is_attacked_without_never_seen_rows() -> None:

@@ -44,7 +44,7 @@ def test_a_bound_is_what_was_signed(api: Api, settings: Settings, database: Data
         "level": "proved",
         "interval": [1e-9, 1e-8],
         "rung": "newton",
-        "solver": None,
+        "solver": "cholesky",
         "records_before": 40,
         "records_after": 36,
         "policy": {"epsilon": 1e-6, "level": "proved", "rungs": samples.RUNGS, "seconds": 60},

@@ -23,12 +23,13 @@ def body(*people: int, **more: object) -> dict[str, object]:
 
 def test_answers_201_with_a_receipt_that_verifies(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    answer = api.call(Role.COMPLIANCE, "POST", PATH, json=body(3), headers={"X-Request-ID": "trace-7"})
+    trace = str(uuid.uuid4())
+    answer = api.call(Role.COMPLIANCE, "POST", PATH, json=body(3), headers={"X-Request-ID": trace})
     assert answer.status_code == 201
     found = answer.json()
     assert found["status"] == "pending"
     assert [model["model_id"] for model in found["models"]] == [str(model_id)]
-    assert found["request_id"] == answer.headers["X-Request-ID"] == "trace-7"
+    assert found["request_id"] == answer.headers["X-Request-ID"] == trace
     key = StatementSigner(settings.signing_key_bytes()).public_pem.encode()
     receipt = verify(found["receipt"].encode(), key)
     assert receipt.predicate["deletion"] == found["id"]

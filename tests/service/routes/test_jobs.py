@@ -47,7 +47,10 @@ def publish_claim(
     """As a worker would, with a bound of our choice. Returns the certificate of the batch's only deletion."""
     artifacts = ArtifactStore(settings.artifact_dir)
     stated = {"epsilon": epsilon, "level": level, "epsilon_reverse": 2 * epsilon, "interval": None, **bound}
-    tried = [{"name": "influence", "seconds": 0.25, "epsilon": 1.0}, {"name": "newton", "seconds": 0.5}]
+    tried = [
+        {"name": "influence", "seconds": 0.25, "epsilon": 1.0},
+        {"name": "newton", "seconds": 0.5, "solver": "cholesky"},
+    ]
     evidence = Evidence(epsilon, level, stated, tried, {"membership": {"worst": None}}, 0.75)
     posterior, dataset = (
         write_ahead(database, artifacts, claimed.model_id, kind, f"{kind} of {claimed.batch_id}".encode())
@@ -87,13 +90,16 @@ def test_a_running_job_tells_its_lease_and_progress(api: Api, settings: Settings
     asked = [samples.ask(settings, database, number).deletion.id for number in (1, 2)]
     claimed = claim(database, model_id)
     with database.writing() as session:
-        batches.heartbeat(session, claimed.batch_id, 30, "newton", 50)
+        residual = {"rung": "influence", "step": 1, "residual": 0.5, "seconds": 0.25}
+        trace = {"phases": [{"phase": "loading", "seconds": 0.1}], "residuals": [residual]}
+        batches.heartbeat(session, claimed.batch_id, 30, "newton", 50, "cuda:0", trace)
     job = api.call(Role.AUDITOR, "GET", f"{PATH}/{claimed.batch_id}").json()
     assert (job["id"], job["model_id"]) == (str(claimed.batch_id), str(model_id))
     assert (job["status"], job["worker"], job["phase"], job["percent"]) == ("running", "worker-1", "newton", 50)
     assert job["lease_expires_at"] > job["started_at"]
     assert job["lease_expires_at"].endswith("Z")
-    assert (job["finished_at"], job["failure"], job["device"], job["rungs"]) == (None, None, None, None)
+    assert (job["finished_at"], job["failure"], job["device"], job["rungs"]) == (None, None, "cuda:0", None)
+    assert (job["phases"], job["residuals"]) == (trace["phases"], trace["residuals"])
     assert 0 <= job["seconds"] < 60
     assert job["deletions"] == sorted(map(str, asked))
     assert job["deletion_count"] == 2
@@ -110,6 +116,8 @@ def test_a_finished_job_tells_how_it_ran(api: Api, settings: Settings, database:
     job = api.call(Role.OPERATOR, "GET", f"{PATH}/{claimed.batch_id}").json()
     assert (job["status"], job["device"]) == ("published", "cpu")
     assert [rung["name"] for rung in job["rungs"]] == ["influence", "newton"]
+    assert (job["phase"], job["percent"], job["solver"]) == ("published", 100, "cholesky")
+    assert (job["phases"], job["residuals"]) == ([], [])  # no worker was there to tell
     assert (job["seconds"], job["lease_expires_at"]) == (2.5, None)
 
 

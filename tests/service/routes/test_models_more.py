@@ -205,6 +205,7 @@ def test_a_range_behind_the_end_is_a_problem(api: Api, settings: Settings, datab
     answer = api.call(E, "GET", path, headers={"Range": f"bytes={size}-"})
     assert (answer.status_code, answer.headers["content-range"]) == (416, f"bytes */{size}")
     assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["type"] == "urn:lethe:problem:range-not-satisfiable"
     stale = {"Range": f"bytes={size}-", "If-Range": '"another"'}
     assert api.call(E, "GET", path, headers=stale).status_code == 200
 

@@ -21,8 +21,10 @@ from service.processor_identity import ProcessorIdentity
 from service.settings import Settings
 from service.store.database import Database
 from service.store.tables import Absence, Deletion, DeletionStatus, DeletionTarget, OpenDsrRequest, Role
+from service.store.tokens import issue_token
 from tests import samples
 from tests.service.conftest import CLIENT, Api
+from tests.service.routes.test_jobs import claim, publish_claim
 
 REQUEST_ID = "a7551968-d5d6-44b2-9831-815ac9017798"
 
@@ -76,11 +78,30 @@ def assert_signed(api: Api, answer: httpx.Response, name: str = "OpenDSR") -> No
     key.verify(signature, answer.content, padding.PKCS1v15(), hashes.SHA256())
 
 
+IDENTITY_TYPES = (  # as in the specification, typed by hand
+    "controller_customer_id",
+    "android_advertising_id",
+    "android_id",
+    "email",
+    "fire_advertising_id",
+    "ios_advertising_id",
+    "ios_vendor_id",
+    "microsoft_advertising_id",
+    "microsoft_publisher_id",
+    "roku_publisher_id",
+    "roku_advertising_id",
+)
+
+
+def identity(**changes: Any) -> dict[str, Any]:
+    whole = {"identity_type": "email", "identity_value": "person-1@example.org", "identity_format": "raw", **changes}
+    return {name: value for name, value in whole.items() if value is not None}
+
+
 DISCOVERY: dict[str, Callable[[dict[str, Any], Api], bool]] = {
     "api_version": lambda found, _: found["api_version"] == "2.0",
     "supported_identities": lambda found, _: (
-        {"identity_type": "email", "identity_format": "raw"} in found["supported_identities"]
-        and len(found["supported_identities"]) == 11
+        found["supported_identities"] == [{"identity_type": name, "identity_format": "raw"} for name in IDENTITY_TYPES]
     ),
     "supported_subject_request_types": lambda found, _: found["supported_subject_request_types"] == ["erasure"],
     "processor_certificate": lambda found, api: found["processor_certificate"].startswith(api.url + "/v2/"),
@@ -92,6 +113,7 @@ def test_discovery_has(api: Api, field: str) -> None:
     answer = api.call(None, "GET", "/v2/discovery")
     assert answer.status_code == 200
     assert DISCOVERY[field](answer.json(), api)
+    assert api.call(None, "GET", "/v1/discovery").content == answer.content
 
 
 ACCEPTED: dict[str, Callable[[dict[str, Any]], bool]] = {
@@ -127,6 +149,20 @@ def test_a_status_has(api: Api, settings: Settings, database: Database, path: st
     answer = get(api, path)
     assert answer.status_code == 200
     assert STATUS[field](answer.json())
+    assert answer.json()["api_version"] == "2.0"
+    assert not {"results_url", "results_count"} & set(answer.json())  # there are none yet
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert_signed(api, answer)
+
+
+def test_a_completed_request_tells_where_its_certificates_are(api: Api, settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database)
+    post(api, body())
+    publish_claim(settings, database, claim(database, model_id))
+    answer = get(api)
+    assert (answer.json()["request_status"], answer.json()["results_count"]) == ("completed", 1)
+    results = api.call(Role.COMPLIANCE, "GET", answer.json()["results_url"].removeprefix(api.url)).json()
+    assert api.call(Role.COMPLIANCE, "GET", results["models"][0]["certificate"]).status_code == 200
     assert_signed(api, answer)
 
 
@@ -161,6 +197,7 @@ def test_a_cancelled_request_answers_with(api: Api, settings: Settings, database
     answer = api.call(Role.COMPLIANCE, "DELETE", f"/v2/requests/{REQUEST_ID}")
     assert answer.status_code == 202
     assert CANCELLED[field](answer.json())
+    assert answer.json()["api_version"] == "2.0"
     assert_signed(api, answer)
     assert get(api).json()["request_status"] == "cancelled"
 
@@ -187,6 +224,7 @@ def assert_refused(answer: httpx.Response, status: int, reason: str) -> None:
     assert "person-1" not in answer.text
 
 
+UNSUPPORTED_FORMAT = "unsupported_identity_format"
 BAD = {
     "not JSON": (b"{", "invalid_request"),
     "no regulation": (body(regulation=None), "invalid_request"),
@@ -194,23 +232,27 @@ BAD = {
     "no subject_request_id": (body(subject_request_id=None), "invalid_request"),
     "an id that is no UUID": (body(subject_request_id="person-1@example.org"), "invalid_request"),
     "no subject_request_type": (body(subject_request_type=None), "invalid_request"),
+    "an id of another version": (body(subject_request_id=str(uuid.uuid1())), "invalid_request"),
+    "an id in capitals": (body(subject_request_id=REQUEST_ID.upper()), "invalid_request"),
+    "another subject_request_type": (body(subject_request_type="rectification"), "invalid_request"),
     "no submitted_time": (body(submitted_time=None), "invalid_request"),
+    "a time in seconds": (body(submitted_time=1_700_000_000), "invalid_request"),
+    "a time in seconds as text": (body(submitted_time="1700000000"), "invalid_request"),
+    "a time that is none": (body(submitted_time="2026-13-01T00:00:00Z"), "invalid_request"),
     "a time without a zone": (body(submitted_time="2026-11-15T15:00:00"), "invalid_request"),
     "no identities": (body(subject_identities=None), "no_identity"),
     "an empty list of identities": (body(subject_identities=[]), "invalid_request"),
     "identities in extensions only": (body(subject_identities=None, extensions={"localhost": {}}), "no_identity"),
-    "an identity of no known type": (
-        body(subject_identities=[{"identity_type": "x", "identity_value": "person-1", "identity_format": "raw"}]),
-        "invalid_request",
-    ),
-    "an identity without a value": (
-        body(subject_identities=[{"identity_type": "email", "identity_format": "raw"}]),
-        "invalid_request",
-    ),
-    "a hashed identity": (
-        body(subject_identities=[{"identity_type": "email", "identity_value": "00", "identity_format": "sha256"}]),
-        "unsupported_identity_format",
-    ),
+    "an identity of no known type": (body(subject_identities=[identity(identity_type="x")]), "invalid_request"),
+    "an identity without a type": (body(subject_identities=[identity(identity_type=None)]), "invalid_request"),
+    "an identity without a value": (body(subject_identities=[identity(identity_value=None)]), "invalid_request"),
+    "an identity without a format": (body(subject_identities=[identity(identity_format=None)]), "invalid_request"),
+    "an identity of no known format": (body(subject_identities=[identity(identity_format="x")]), "invalid_request"),
+    **{
+        f"an identity as {name}": (body(subject_identities=[identity(identity_format=name)]), UNSUPPORTED_FORMAT)
+        for name in ("sha1", "md5", "sha256")
+    },
+    "a callback URL that is none": (body(status_callback_urls=["mailto:person-1@example.org"]), "invalid_request"),
     "access": (body(subject_request_type="access"), "unsupported_request_type"),
     "portability": (body(subject_request_type="portability"), "unsupported_request_type"),
 }
@@ -241,6 +283,47 @@ def test_another_body_under_the_same_id_is_refused(api: Api) -> None:
     assert_refused(post(api, body(regulation="ccpa")), 400, "conflicting_request")
 
 
+def test_every_type_of_identity_both_regulations_and_what_we_do_not_know_are_accepted(
+    api: Api, database: Database
+) -> None:
+    allowed = [
+        *({"subject_identities": [identity(identity_type=name)]} for name in IDENTITY_TYPES),
+        {"regulation": "ccpa"},
+        {"regulation": "gdpr"},
+        {"extensions": {"localhost": {"anything": 1}}, "unknown_field": "ignored", "api_version": None},
+        {"submitted_time": "2026-11-15T15:00:00.123+01:00"},
+    ]
+    for changes in allowed:
+        answer = post(api, body(subject_request_id=str(uuid.uuid4()), **changes))
+        assert answer.status_code == 201, (changes, answer.text)
+    with database.reading() as session:
+        assert session.scalar(select(func.count()).select_from(Deletion)) == len(allowed)
+
+
+def test_a_request_is_known_to_its_caller_only(api: Api, database: Database) -> None:
+    first = post(api, body())
+    with database.writing() as session:
+        other = Api(api.url, {Role.COMPLIANCE: issue_token(session, "other", Role.COMPLIANCE, actor="test")})
+    assert_refused(get(other), 404, "not_found")
+    assert_refused(other.call(Role.COMPLIANCE, "DELETE", f"/v2/requests/{REQUEST_ID}"), 404, "not_found")
+    mine = post(other, body(regulation="ccpa")).json()
+    assert (mine["controller_id"], first.json()["controller_id"]) == ("other", "acme-compliance")
+
+
+def test_what_leads_nowhere_is_told_in_its_own_shape(api: Api, settings: Settings) -> None:
+    refusals = {
+        ("GET", "/v2/requests/person-1@example.org"): (400, "invalid_request"),
+        ("GET", "/v2/nothing"): (404, "not_found"),
+        ("PUT", "/v2/requests"): (405, "method_not_allowed"),
+    }
+    for (method, path), (status, reason) in refusals.items():
+        answer = api.call(Role.COMPLIANCE, method, path)
+        assert_refused(answer, status, reason)
+        assert_signed(api, answer)
+    too_large = post(api, b" " * (settings.max_body_bytes + 1))
+    assert_refused(too_large, 413, "too_large")
+
+
 def test_an_unknown_request_is_not_found(api: Api) -> None:
     assert_refused(get(api, f"/v2/requests/{uuid.UUID(int=0)}"), 404, "not_found")
     assert_refused(api.call(Role.COMPLIANCE, "DELETE", f"/v2/requests/{uuid.UUID(int=0)}"), 404, "not_found")
@@ -266,7 +349,7 @@ def test_neither_body_nor_identity_is_stored(api: Api, database: Database) -> No
     post(api, body(status_callback_urls=["https://platform.example/callback"]))
     with database.reading() as session:
         row = session.scalars(select(OpenDsrRequest)).one()
-    assert row.callback_urls == ["https://platform.example/callback"]
+        assert session.get_one(Deletion, row.deletion_id).callback_urls == ["https://platform.example/callback"]
     assert len(row.body_mac) == 32
 
 

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
 from lethe.embedded_redis import redis_command
 from service.broker_socket import broker_socket
+from service.errors import EVERY_ROW, ROUTING, TABLE
 from service.settings import Settings, load_settings
 from service.store.database import Database
 from service.store.doorbell import Doorbell
@@ -25,10 +29,54 @@ def test_alive_and_ready(api: Api) -> None:
 
 def test_the_openapi_document_names_our_errors(api: Api) -> None:
     document = api.call(None, "GET", "/openapi.json").json()
-    for operations in document["paths"].values():
+    for path, operations in document["paths"].items():
         for operation in operations.values():
-            assert list(operation["responses"]["422"]["content"]) == ["application/problem+json"]
-    assert api.call(None, "GET", "/docs").status_code == 200
+            refusal = operation["responses"]["401"]["content"]
+            spoken = "application/json" if path.startswith("/v2/requests") else "application/problem+json"
+            assert list(refusal) == [spoken], path
+    for row in EVERY_ROW:
+        assert f"| {row.status} | `urn:lethe:problem:{row.slug}` | " in document["info"]["description"]
+    named = json.dumps(document["paths"])
+    for row in (*TABLE.values(), ROUTING[416]):
+        assert f"urn:lethe:problem:{row.slug}" in named
+
+
+def test_every_route_is_explained_and_every_body_has_an_example(api: Api) -> None:
+    document = api.call(None, "GET", "/openapi.json").json()
+    bodies = 0
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert operation["summary"], (method, path)
+            assert operation["description"], (method, path)
+            for kind, content in operation.get("requestBody", {"content": {}})["content"].items():
+                bodies += 1
+                assert kind == "multipart/form-data" or example_of(document, content), (method, path)
+    assert bodies >= 5
+
+
+def example_of(document: dict[str, Any], content: dict[str, Any]) -> Any:
+    """Of the whole body, not only of its fields: so that what `/docs` fills in can be sent."""
+    schema = content["schema"]
+    named = document["components"]["schemas"].get(schema.get("$ref", "").rpartition("/")[2], {})
+    examples = [example for holder in (content, schema, named) for example in holder.get("examples", [])]
+    if "example" in content or examples:
+        return content.get("example") or examples
+    return all("examples" in field for field in named.get("properties", {"": {}}).values())
+
+
+def test_the_documents_page_is_served_with_all_it_names_of_ours(api: Api) -> None:
+    page = api.call(None, "GET", "/docs")
+    assert page.status_code == 200
+    assert page.headers["content-type"].startswith("text/html")
+    assets = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert len(assets) >= 3
+    for asset in assets:  # from here and nowhere else
+        assert asset.startswith("/docs/assets/")
+        assert api.call(None, "GET", asset).status_code == 200
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    assert api.call(None, "GET", "/healthz").headers["content-security-policy"].startswith("default-src 'none'")
+    (document,) = re.findall(r"url: '([^']+)'", page.text)
+    assert api.call(None, "GET", document).json()["info"]["title"] == "Lethe"
 
 
 def test_metrics_tell_the_state_of_the_work(api: Api, settings: Settings, database: Database) -> None:

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from alembic import command
-from sqlalchemy import inspect, text
+from sqlalchemy import inspect, select, text
 
 from service.settings import Settings
-from service.store import deadlines, migrate
+from service.store import deadlines, migrate, opendsr
 from service.store.database import Database
+from service.store.intake import NewDeletion
 from service.store.models import current_version, find_model
-from service.store.tables import Deletion
+from service.store.opendsr import Submission
+from service.store.signing import StatementSigner
+from service.store.tables import Deletion, DeletionTarget
 from tests.samples import ask, register_sample
 
 
@@ -45,7 +49,24 @@ def test_a_deletion_gets_its_deadline(settings: Settings, database: Database) ->
     migrate.upgrade(database)
     with database.reading() as session:
         found = session.get_one(Deletion, asked.id)
+        assert session.scalars(select(DeletionTarget.received_at)).all() == [asked.received_at]
     assert found.due_at == asked.due_at == deadlines.due("gdpr", asked.received_at)
+
+
+def test_callback_urls_move_with_their_request(settings: Settings, database: Database) -> None:
+    new = NewDeletion("acme", "gdpr", [b"l" * 32], None, "request-1", 0.0, callback_urls=["https://one.example/"])
+    with database.writing() as session:
+        signer = StatementSigner(settings.signing_key_bytes())
+        view, _ = opendsr.submit(session, Submission(uuid.uuid4(), b"m" * 32, new), signer)
+    untold = ask(settings, database, 1).deletion
+    migrate._run(database, lambda config: command.downgrade(config, "0008"))
+    with database.engine.connect() as connection:
+        assert "one.example" in str(connection.execute(text("SELECT callback_urls FROM opendsr_requests")).scalar_one())
+    migrate.upgrade(database)
+    migrate.check(database)
+    with database.reading() as session:
+        assert session.get_one(Deletion, view.deletion.id).callback_urls == ["https://one.example/"]
+        assert session.get_one(Deletion, untold.id).callback_urls is None
 
 
 def test_an_up_to_date_database_is_left_alone(database: Database) -> None:

@@ -1,0 +1,119 @@
+"""Register a model of each family, forget one person, and check the certificate.
+
+    lethe up                                  # in another terminal
+    python examples/models.py                 # every family, as variational parameters and as samples
+    python examples/models.py linear-regression samples
+
+The models are trained here by Lethe's own code. Yours may come from anywhere: docs/models.md says what the files hold.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+
+import ml
+from lethe import Client
+from lethe.verify import Verified, verify
+from ml.inference.chains import SAFE_SGLD, sample
+
+URL, TOKENS = "http://127.0.0.1:8000", Path(".lethe/tokens")
+PEOPLE, ROWS_EACH = 50, 4
+KINDS = ("variational", "samples")
+POLICIES: dict[str, dict[str, Any]] = {
+    "variational": {"epsilon": 1e-6, "level": "proved"},
+    "samples": {"epsilon": 1e-2, "level": "estimated"},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    family: str
+    config: Mapping[str, Any]
+    data: torch.Tensor
+
+    @property
+    def model(self) -> ml.Family:
+        return ml.build(self.family, self.config)
+
+    def posterior(self, kind: str) -> bytes:
+        """`mean` and `std`, or `samples` and `chain`, as safetensors."""
+        trained = ml.train(self.model, self.data, self.model.initial(self.data, seed=0)).posterior
+        if kind == "variational":
+            return trained.to_bytes()
+        start, generator = trained.mean.flatten(), torch.Generator().manual_seed(0)
+        return sample(self.model, self.data, start, SAFE_SGLD, generator).sample_set.to_bytes()
+
+
+def examples() -> Iterator[Example]:
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(PEOPLE * ROWS_EACH, 2, generator=generator, dtype=torch.float64)
+    noise = torch.randn(PEOPLE * ROWS_EACH, 1, generator=generator, dtype=torch.float64)
+    signal = features @ torch.tensor([[1.0], [-0.5]], dtype=torch.float64) + noise
+    # The target is the last column; an intercept would be a column of ones.
+    linear = torch.cat([features, signal], 1)
+    yield Example("linear-regression", {"dimensions": 2, "noise_std": 1.0, "prior_std": 1.0}, linear)
+    logistic = torch.cat([features, (signal > 0).double()], 1)
+    yield Example("logistic-regression", {"dimensions": 2, "prior_std": 1.0, "draws": 16, "seed": 0}, logistic)
+    softmax = torch.cat([features, (signal > -1).double() + (signal > 1).double()], 1)
+    config = {"dimensions": 2, "classes": 3, "prior_std": 1.0, "draws": 16, "seed": 0}
+    yield Example("softmax-regression", config, softmax)
+    # A mixture has no target. Its two groups stand apart, so that a chain stays with one naming of them.
+    mixture = features + 3 * torch.sign(features[:, :1])
+    yield Example("gaussian-mixture", {"components": 2, "dimensions": 2, "prior_std": 3.0}, mixture)
+
+
+def person(row: int) -> dict[str, str]:
+    return {"identity_type": "email", "identity_value": f"person-{row // ROWS_EACH}@example.org"}
+
+
+def register(
+    engineer: Client, example: Example, kind: str, posterior: bytes, policy: Mapping[str, Any]
+) -> dict[str, Any]:
+    manifest = {
+        "name": f"{example.family}, {kind}",
+        "family": example.family,
+        "posterior": kind,
+        "config": dict(example.config),
+        "policy": dict(policy),
+    }
+    subjects = [person(row) for row in range(len(example.data))]
+    return engineer.register_model(manifest, posterior, save({"x": example.data}), subjects)
+
+
+def forget(engineer: Client, compliance: Client, model_id: str, row: int) -> Verified:
+    """Delete whose row it is, from this model only, and check the certificate against the pulled posterior."""
+    receipt = compliance.delete([person(row)], models=[model_id])
+    ended = compliance.wait(receipt["id"])
+    if ended["status"] != "completed":
+        raise SystemExit(f"deletion {receipt['id']}: {ended['models'][0]['failure']}")
+    certificate = compliance.certificate(ended["models"][0]["certificate"])
+    return verify(certificate, compliance.public_key(), engineer.posterior(model_id))
+
+
+def main(families: list[str], kinds: list[str]) -> None:
+    with (
+        Client(URL, (TOKENS / "engineer.token").read_text()) as engineer,
+        Client(URL, (TOKENS / "compliance.token").read_text()) as compliance,
+    ):
+        for example in examples():
+            for kind in kinds:
+                if example.family in families:
+                    posterior = example.posterior(kind)
+                    model_id = register(engineer, example, kind, posterior, POLICIES[kind])["id"]
+                    ready = engineer.readiness(model_id)["ready"]
+                    bound = forget(engineer, compliance, model_id, row=0).predicate["bound"]
+                    told = f"epsilon {bound['epsilon']:.1e}, level {bound['level']}"
+                    print(f"{example.family:20} {kind:12} ready: {ready}, forgotten and verified: {told}")
+
+
+if __name__ == "__main__":
+    every = [example.family for example in examples()]
+    chosen = [name for name in sys.argv[1:] if name in every]
+    main(chosen or every, [kind for kind in sys.argv[1:] if kind in KINDS] or list(KINDS))

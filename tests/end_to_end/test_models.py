@@ -1,0 +1,107 @@
+"""Every family and kind of posterior, registered over real HTTP and forgotten by a real worker: the examples, run."""
+
+from __future__ import annotations
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load
+
+import ml
+from examples.models import KINDS, POLICIES, ROWS_EACH, Example, examples, person, register
+from lethe.verify import Verified, verify
+from ml.curvature import Potential
+from ml.inference.laplace import fit_laplace
+from ml.models.linear import LinearRegression
+from ml.sample_set import SampleSet
+from tests.end_to_end.conftest import Running
+
+pytestmark = pytest.mark.slow
+
+ROW = 4  # one of the four rows of the person who is deleted
+RETAINED = [row for row in range(200) if row // ROWS_EACH != ROW // ROWS_EACH]
+EXACT = {"epsilon": 1e-20, "level": "proved"}
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, tuple[Example, str]]:
+    return {f"{example.family}, {kind}": (example, kind) for example in examples() for kind in KINDS}
+
+
+def test_one_deletion_reaches_models_of_every_kind(up: Running, models: dict[str, tuple[Example, str]]) -> None:
+    with up.client("engineer") as engineer, up.client("compliance") as compliance:
+        posteriors, ids = {}, {}
+        for name, (example, kind) in models.items():
+            posterior = _drawn(example) if kind == "samples" else example.posterior(kind)
+            policy = EXACT if name == "linear-regression, variational" else POLICIES[kind]
+            told = register(engineer, example, kind, posterior, policy)
+            assert (told["family"], told["posterior"]) == (example.family, kind)
+            ids[name], posteriors[name] = told["id"], engineer.posterior(told["id"])
+        ready = {name: engineer.readiness(model_id) for name, model_id in ids.items()}
+        assert {name: found["advice"] for name, found in ready.items()} == {name: [] for name in models}
+        ended = compliance.wait(compliance.delete([person(ROW)])["id"])
+        assert ended["status"] == "completed", ended
+        links = {part["model_id"]: part["certificate"] for part in ended["models"]}
+        assert set(links) == set(ids.values())
+        for name, (example, kind) in models.items():
+            after = engineer.posterior(ids[name])
+            assert after != posteriors[name]
+            checked = verify(compliance.certificate(links[ids[name]]), compliance.public_key(), after)
+            _check_certificate(checked, kind)
+            if example.family == "linear-regression":
+                _check_truth(example, kind, load(after))
+    _check_audit(up, ids)
+
+
+def _drawn(example: Example) -> bytes:
+    """From the Gaussian at the mode: as good as chains on so many rows, and at once."""
+    start = ml.train(example.model, example.data, example.model.initial(example.data, seed=0)).posterior.mean
+    laplace = fit_laplace(Potential(example.model, example.data), start.flatten())
+    noise = torch.randn(2000, len(laplace.mode), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    root = torch.linalg.cholesky(torch.linalg.inv(laplace.hessian))
+    return SampleSet(laplace.mode + noise @ root.T, torch.arange(2000) % 4).to_bytes()
+
+
+def _check_certificate(checked: Verified, kind: str) -> None:
+    bound, policy = checked.predicate["bound"], checked.predicate["policy"]
+    assert checked.predicate["model"]["posterior"] == kind
+    assert checked.predicate["records"] == {"before": 200, "after": 196, "forgotten_in_batch": 4}
+    assert 0 < bound["epsilon"] <= policy["epsilon"]
+    assert bound["level"] == policy["level"] == {"variational": "proved", "samples": "estimated"}[kind]
+    if kind == "samples":
+        assert bound["epsilon_reverse"] is None
+        assert bound["interval"][1] == bound["epsilon"]
+        assert bound["constants"]["draws"] == 2000
+
+
+def _check_truth(example: Example, kind: str, after: dict[str, np.ndarray]) -> None:
+    """A linear regression has closed forms: variational parameters equal those trained without the rows."""
+    family = LinearRegression(**example.config)
+    retained = example.data[RETAINED]
+    if kind == "variational":
+        optimum = family.optimum(retained)
+        assert np.allclose(after["mean"], optimum.mean, rtol=0, atol=1e-12)
+        assert np.allclose(after["std"], optimum.std, rtol=0, atol=1e-12)
+        assert not np.allclose(after["mean"], family.optimum(example.data).mean, rtol=0, atol=1e-6)
+    else:
+        mean, covariance = family.exact(retained)
+        samples = torch.from_numpy(after["samples"])
+        far = torch.linalg.solve(torch.linalg.cholesky(covariance), samples.mean(0) - mean)
+        assert float(far.abs().max()) < 0.1  # four standard errors of 2,000 draws
+        assert torch.allclose(samples.T.cov(), covariance, rtol=0.1, atol=0.05 * float(covariance.max()))
+
+
+def _check_audit(up: Running, ids: dict[str, str]) -> None:
+    headers = {"Authorization": f"Bearer {(up.data_dir / 'tokens' / 'auditor.token').read_text()}"}
+    with httpx.Client(base_url=up.url, headers=headers) as auditor:
+        told = auditor.get("/api/v1/audit/bounds").raise_for_status().json()["items"]
+        table = auditor.get("/api/v1/audit/bounds", headers={"Accept": "text/csv"}).raise_for_status().text
+    bounds = {bound["model_id"]: bound for bound in told}
+    for name, model_id in ids.items():
+        estimated = name.endswith("samples")
+        assert bounds[model_id]["level"] == ("estimated" if estimated else "proved")
+        assert (bounds[model_id]["interval"] is None) != estimated
+        assert (bounds[model_id]["epsilon_reverse"] is None) == estimated
+    assert len(table.splitlines()) == 1 + len(ids)
+    assert "nan" not in table.lower()

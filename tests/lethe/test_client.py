@@ -1,0 +1,114 @@
+"""The client's helpers, against a real server and a worker in this process."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lethe import Client, LetheError
+from lethe.cli import app
+from lethe.verify import verify
+from service.settings import Settings
+from service.store.tables import Role
+from tests import samples
+from tests.service.conftest import Api, api  # noqa: F401
+from tests.worker.conftest import workshop  # noqa: F401
+from worker.check import check_current
+from worker.forget import forget_pending
+from worker.workshop import Workshop
+
+
+@pytest.fixture
+def clients(api: Api) -> Iterator[dict[str, Client]]:  # noqa: F811
+    with ExitStack() as opened:
+        yield {role.value: opened.enter_context(Client(api.url, api.tokens[role], patience=1.0)) for role in Role}
+
+
+def register(engineer: Client, **more: Any) -> dict[str, Any]:
+    parts = samples.parts()
+    files = (io.BytesIO(parts[name]) for name in ("posterior", "records"))
+    return engineer.register_model(json.loads(parts["manifest"]), *files, json.loads(parts["subjects"]), **more)
+
+
+def test_register_look_wait_and_download(
+    clients: dict[str, Client],
+    workshop: Workshop,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    engineer, compliance = clients["engineer"], clients["compliance"]
+    model = register(engineer, never_seen=samples.parts()["records"])
+    with pytest.raises(TimeoutError, match="still unchecked"):
+        engineer.readiness(model["id"], timeout=0)
+    check_current(workshop, uuid.UUID(model["id"]))
+    assert engineer.readiness(model["id"])["ready"] is True
+    deletion = compliance.delete([samples.person(1)])
+    assert compliance.download(deletion["id"], tmp_path / "early") == []
+    with pytest.raises(TimeoutError, match="still pending"):
+        compliance.wait(deletion["id"], timeout=0)
+    told: list[str] = []
+    work = threading.Timer(0.3, forget_pending, (workshop, uuid.UUID(model["id"])))
+    work.start()
+    ended = compliance.wait(deletion["id"], on_progress=lambda found: told.append(found["status"]))
+    work.join()
+    assert (told[0], told[-1], ended["status"]) == ("pending", "completed", "completed")
+    (file,) = compliance.download(deletion["id"], tmp_path)
+    key = (tmp_path / "lethe-public-key.pem").read_bytes()
+    assert verify(file.read_bytes(), key, engineer.posterior(model["id"])).kind == "certificate"
+
+
+def test_a_certificate_of_absence_is_downloaded_too(clients: dict[str, Client], tmp_path: Path) -> None:
+    deletion = clients["compliance"].delete([samples.person(1)])
+    (file,) = clients["compliance"].download(deletion["id"], tmp_path)
+    assert file.name == f"absence-{deletion['id']}.json"
+
+
+def test_an_import_that_is_not_allowed_says_what_to_do(clients: dict[str, Client]) -> None:
+    manifest = json.loads(samples.parts()["manifest"])
+    with pytest.raises(LetheError, match="LETHE_IMPORT_ROOT") as refused:
+        clients["engineer"].import_model(manifest, {"posterior": "a", "records": "b", "subjects": "c"})
+    assert refused.value.status == 403
+
+
+def test_a_model_is_registered_from_the_command_line(
+    api: Api,  # noqa: F811
+    settings: Settings,
+    workshop: Workshop,  # noqa: F811
+    clients: dict[str, Client],
+    tmp_path: Path,
+) -> None:
+    for name, content in samples.parts().items():
+        (tmp_path / name).write_bytes(content)
+    files = [str(tmp_path / name) for name in ("manifest", "posterior", "records", "subjects")]
+    at = ["--url", api.url, "--token", api.tokens[Role.ENGINEER], "--json"]
+    looked = threading.Event()
+
+    def look() -> None:
+        """As the worker does, once there is a model."""
+        while not looked.wait(0.05):
+            for model in clients["operator"]._json("GET", "/api/v1/models")["items"]:
+                check_current(workshop, uuid.UUID(model["id"]))
+                looked.set()
+
+    worker = threading.Thread(target=look)
+    worker.start()
+    done = CliRunner().invoke(app, ["model", "register", *files, *at])
+    looked.set()
+    worker.join()
+    assert done.exit_code == 0, done.output
+    told = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    assert (told["posterior"], told["readiness"]["levels"]) == ("variational", ["proved"])
+    (tmp_path / "manifest").write_text("{")
+    assert CliRunner().invoke(app, ["model", "register", *files, *at]).exit_code == 2
+    (tmp_path / "manifest").write_text("{}")
+    refused = CliRunner().invoke(app, ["model", "register", *files, *at])
+    assert refused.exit_code == 2
+    assert "manifest.name" in refused.stderr

@@ -1,0 +1,46 @@
+"""What schemathesis cannot know of our API from its document alone. Run inside schemathesis, by schemathesis.toml."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import schemathesis
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from service.bulk_lines import MEDIA_TYPE, BulkAccepted, BulkRefused
+from service.store.paging import EPOCH, Position
+
+LINES: TypeAdapter[BulkAccepted | BulkRefused] = TypeAdapter(BulkAccepted | BulkRefused)
+
+schemathesis.openapi.format(
+    "cursor", st.builds(Position, st.datetimes(timezones=st.just(EPOCH.tzinfo)), st.uuids()).map(Position.encode)
+)
+
+
+@schemathesis.serializer(MEDIA_TYPE)
+def lines_to_send(_: schemathesis.SerializationContext, value: Any) -> bytes:
+    """The document's schema is that of a line; its example is text already."""
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+
+
+@schemathesis.deserializer(MEDIA_TYPE)
+def first_line(_: schemathesis.DeserializationContext, response: schemathesis.Response) -> Any:
+    """Each line is held against its schema; the first also by schemathesis."""
+    lines = response.content.splitlines()
+    for line in lines:
+        LINES.validate_json(line)
+    return json.loads(lines[0])
+
+
+@schemathesis.hook
+def before_call(_: schemathesis.HookContext, case: schemathesis.Case, __: dict[str, Any]) -> None:
+    """A key or an id that another request has used is refused, as it shall be: valid requests get fresh ones."""
+    if case.meta is None or not case.meta.generation.mode.is_positive:
+        return
+    if case.headers and "idempotency-key" in case.headers:
+        case.headers["idempotency-key"] = str(uuid.uuid4())
+    if isinstance(case.body, dict) and "subject_request_id" in case.body:
+        case.body["subject_request_id"] = str(uuid.uuid4())

@@ -1,0 +1,129 @@
+"""One key, one deletion, one answer: also when the same request arrives many times at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from sqlalchemy import func, select, text
+
+from service.settings import Settings
+from service.store.database import Database
+from service.store.tables import Deletion, Role
+from tests import samples
+from tests.service.conftest import Api, serving
+
+PATH = "/api/v1/deletions"
+BODY = {"subjects": [samples.person(3)]}
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"idempotency_wait_seconds": 0.2})
+
+
+def post(api: Api, path: str = PATH) -> httpx.Response:
+    """A deletion as JSON is a line of NDJSON, too."""
+    return api.call(Role.COMPLIANCE, "POST", path, headers={"Idempotency-Key": "k1"}, json=BODY)
+
+
+@contextmanager
+def nobody_else_writes(database: Database) -> Iterator[None]:
+    with database.writing() as session:
+        on_postgresql = session.get_bind().dialect.name == "postgresql"
+        # On SQLite a writer is alone from its first statement on.
+        session.execute(text("LOCK TABLE deletions IN EXCLUSIVE MODE" if on_postgresql else "SELECT 1"))
+        yield
+
+
+def deletions(database: Database) -> int:
+    with database.reading() as session:
+        return session.scalar(select(func.count()).select_from(Deletion)) or 0
+
+
+@pytest.mark.parametrize("path", [PATH, f"{PATH}/bulk"])
+def test_one_still_in_flight_is_409_and_repeats_the_answer_later(api: Api, database: Database, path: str) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        with nobody_else_writes(database):
+            asked = [pool.submit(post, api, path) for _ in range(2)]
+            done, pending = wait(asked, timeout=20, return_when=FIRST_COMPLETED)
+            (refused,), (first,) = done, pending
+            assert refused.result().status_code == 409
+            assert refused.result().json()["type"] == "urn:lethe:problem:key-in-flight"
+            assert refused.result().headers["Retry-After"] == "1"
+        answered = first.result(timeout=20)
+    assert answered.is_success
+    assert post(api, path).content == answered.content
+    assert deletions(database) == 1
+
+
+def test_two_processes_answer_one_key_once(settings: Settings, database: Database) -> None:
+    with serving(settings, database) as one, serving(settings, database) as two, ThreadPoolExecutor(2) as pool:
+        with nobody_else_writes(database):
+            asked = {api.url: pool.submit(post, api) for api in (one, two)}
+            if database.engine.dialect.name == "postgresql":  # on SQLite whoever writes second waits for the first
+                done, _ = wait(asked.values(), timeout=20, return_when=FIRST_COMPLETED)
+                assert [found.result().status_code for found in done] == [409]
+        answers = [found.result(timeout=20) for found in asked.values()]
+        good = {answer.content for answer in answers if answer.status_code == 201}
+        assert {answer.status_code for answer in answers} <= {201, 409}
+        assert good == {post(one).content} == {post(two).content}
+    assert deletions(database) == 1
+
+
+def test_a_request_that_was_refused_does_not_use_its_key_up(api: Api, database: Database) -> None:
+    headers = {"Idempotency-Key": "k1"}
+    nowhere = {**BODY, "models": [str(uuid.uuid4())]}
+    assert api.call(Role.COMPLIANCE, "POST", PATH, json=nowhere, headers=headers).status_code == 404
+    assert api.call(Role.COMPLIANCE, "POST", PATH, json=BODY, headers=headers).status_code == 201
+
+
+@pytest.mark.slow
+def test_a_thousand_identical_posts_are_one_deletion(settings: Settings, database: Database) -> None:
+    samples.register_sample(settings, database)
+    patient = settings.model_copy(update={"idempotency_wait_seconds": 2.0})
+    with serving(patient, database) as api:
+        answers = asyncio.run(_a_thousand(api))
+    assert len(answers) == 1_000
+    assert len(set(answers)) == 1
+    assert json.loads(answers[0])["status"] == "pending"
+    assert deletions(database) == 1
+
+
+async def _a_thousand(api: Api) -> list[bytes]:
+    """As many connections at once as the usual limit on open files allows. Whoever is told to wait comes again."""
+    body = json.dumps(BODY)
+    head = (
+        f"POST {PATH} HTTP/1.1",
+        "Host: 127.0.0.1",
+        f"Authorization: Bearer {api.tokens[Role.COMPLIANCE]}",
+        "Idempotency-Key: k1",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    )
+    request, port = "\r\n".join((*head, "", body)).encode(), httpx.URL(api.url).port
+    room = asyncio.Semaphore(400)
+
+    async def persist() -> bytes:
+        while True:
+            async with room:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(request)
+                answer = await reader.read()
+                writer.close()
+                await writer.wait_closed()
+            head, _, content = answer.partition(b"\r\n\r\n")
+            if head.startswith(b"HTTP/1.1 201"):
+                return content
+            assert head.startswith(b"HTTP/1.1 409"), head
+            assert b"retry-after: 1" in head.lower()
+            await asyncio.sleep(1)
+
+    return await asyncio.gather(*(persist() for _ in range(1_000)))

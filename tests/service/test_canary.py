@@ -1,0 +1,85 @@
+"""Planted at every door of an API, an identity is nowhere afterwards: not in a table, in Redis, in a log or an answer.
+
+tests/end_to_end/test_canary.py goes on with workers, files and callbacks.
+"""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+import redis
+
+from service.logs import configure_logging
+from service.settings import Settings
+from service.store import audit
+from service.store.database import Database
+from service.store.identities import Identity, IdentityHasher
+from tests.canaries import CANARIES, CRASHING, ENCODINGS, leaks, redis_contents, table_contents
+from tests.canary_doors import doors, register, told
+from tests.service.conftest import Api
+
+EMAIL = CANARIES["email"]
+
+
+@pytest.mark.parametrize("kind", CANARIES)
+@pytest.mark.parametrize("encoding", [*ENCODINGS, "base64 at 0", "base64 at 1", "base64 at 2"])
+def test_the_scanner_finds_each_canary_in_each_disguise(kind: str, encoding: str) -> None:
+    value = CANARIES[kind].encode()
+    if encoding.startswith("base64"):
+        hidden = base64.b64encode(b"x" * int(encoding[-1]) + value + b"and so on")
+    else:
+        hidden = ENCODINGS[encoding](value)
+    assert leaks(b"\0\xff" + hidden + b"\0\xff")
+    assert not leaks(b"\0\xff" + hidden[: len(hidden) // 2] + b"\0\xff")
+
+
+@pytest.fixture
+def settings(settings: Settings, tmp_path: Path) -> Settings:
+    return settings.model_copy(update={"import_root": tmp_path})
+
+
+@pytest.fixture
+def _stumbling(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = IdentityHasher.lookup
+
+    def lookup(hasher: IdentityHasher, identity: Identity) -> bytes:
+        if identity.value == CRASHING:
+            raise ValueError(f"cannot make anything of {identity.value!r}")
+        return sound(hasher, identity)
+
+    monkeypatch.setattr(IdentityHasher, "lookup", lookup)
+
+
+@pytest.mark.usefixtures("_stumbling")
+def test_no_door_lets_an_identity_through(
+    capfd: pytest.CaptureFixture[str], api: Api, database: Database, broker: str
+) -> None:
+    configure_logging("DEBUG", sees_identities=True)
+    model_id = register(api, "sample")
+    for door in doors(model_id):
+        answer = door.send(api)
+        assert not leaks(told(answer)), door
+    assert not leaks(api.call(None, "GET", "/metrics").content)
+    client = redis.Redis.from_url(broker.replace("redis+socket://", "unix://"))
+    stored = [*table_contents(database), *redis_contents(client)]
+    assert {"table subjects", "table deletions", "table idempotency_keys", "redis b'celery'"} <= {
+        at for at, _ in stored
+    }
+    assert {at: found for at, content in stored if (found := leaks(content))} == {}
+    logged = capfd.readouterr()
+    assert logged.out.count("request.crashed") == 5
+    assert "in lookup" in logged.out
+    assert leaks((logged.out + logged.err).encode()) == set()
+    _found_if_planted(database, client)
+
+
+def _found_if_planted(database: Database, client: redis.Redis) -> None:
+    with database.writing() as session:
+        audit.record(session, EMAIL, "test", "nobody")
+    client.lpush("planted", base64.b64encode(EMAIL.encode()))
+    found = {at for at, content in [*table_contents(database), *redis_contents(client)] if leaks(content)}
+    client.delete("planted")
+    client.close()
+    assert found == {"table audit_entries", "redis b'planted'"}

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select, update
+
+from ml.ladder import Step
+from service.settings import Settings
+from service.store.batches import Claim, claim
+from service.store.database import Database
+from service.store.tables import Batch, now
+from tests import samples
+from tests.conftest import wait_until
+from worker import lease
+from worker.forget import forget_pending
+from worker.lease import Lease
+from worker.workshop import Workshop
+
+
+def held(settings: Settings, database: Database, workshop: Workshop) -> Claim:
+    model_id = samples.register_sample(settings, database)
+    samples.ask(settings, database, 1)
+    with database.writing() as session:
+        found = claim(session, model_id, workshop.name, workshop.terms)
+    assert found is not None
+    return found
+
+
+def batch_of(database: Database) -> Batch:
+    with database.reading() as session:
+        return session.scalars(select(Batch)).one()
+
+
+def test_a_job_shorter_than_a_beat_still_tells_what_it_did(
+    settings: Settings, database: Database, workshop: Workshop
+) -> None:
+    with Lease(workshop, held(settings, database, workshop)) as kept:
+        kept.device = "cpu"
+        kept.report("newton", 0.5)
+        kept.saw(Step("newton", 1, 0.25, 0.1))
+        kept.report("newton", 0.75)
+        kept.saw(Step("newton", 2, math.inf, 0.2))
+        kept.report("saving", 1.0)
+    batch = batch_of(database)
+    assert (batch.status, batch.phase, batch.percent, batch.device) == ("running", "saving", 100, "cpu")
+    assert batch.trace is not None
+    assert [phase["phase"] for phase in batch.trace["phases"]] == ["claimed", "newton", "saving"]
+    assert all(0 <= phase["seconds"] < 60 for phase in batch.trace["phases"])
+    assert [(step["step"], step["residual"]) for step in batch.trace["residuals"]] == [(1, 0.25), (2, None)]
+
+
+def test_a_long_job_tells_while_it_runs(
+    settings: Settings, database: Database, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "PROGRESS_SECONDS", 0.01)
+    with Lease(workshop, held(settings, database, workshop)) as kept:
+        kept.report("influence", 0.0)
+        kept.saw(Step("influence", 1, 0.5, 0.1))
+        told = wait_until(lambda: batch_of(database).trace, "a beat")
+    assert told["phases"][-1]["phase"] in ("claimed", "influence")
+
+
+def test_a_lost_lease_is_not_told_to_anybody(settings: Settings, database: Database, workshop: Workshop) -> None:
+    with Lease(workshop, held(settings, database, workshop)) as kept:
+        with database.writing() as session:
+            session.execute(update(Batch).values(status="abandoned", finished_at=now() - timedelta(seconds=1)))
+        kept.report("saving", 1.0)
+    assert (batch_of(database).phase, batch_of(database).trace) == ("claimed", None)
+
+
+def test_a_published_job_keeps_its_curve(settings: Settings, database: Database, workshop: Workshop) -> None:
+    model_id = samples.register_sample(settings, database)
+    samples.ask(settings, database, 2)
+    forget_pending(workshop, model_id)
+    batch = batch_of(database)
+    assert (batch.status, batch.phase, batch.percent) == ("published", "published", 100)
+    assert batch.trace is not None
+    assert batch.rungs is not None
+    phases = [phase["phase"] for phase in batch.trace["phases"]]
+    assert phases[:3] == ["claimed", "loading", "influence"]
+    assert phases[-3:] == ["effects", "saving", "publishing"]
+    assert batch.trace["residuals"][0]["rung"] == "influence"
+    assert len(batch.trace["residuals"]) == sum(rung["steps"] for rung in batch.rungs)
+    assert batch.rungs[-1]["solver"] == "cholesky"
+
+
+def test_a_failed_job_tells_how_far_it_came(settings: Settings, database: Database, workshop: Workshop) -> None:
+    model_id = samples.register_sample(settings, database, epsilon=1e-40, rungs=["influence", "newton"])
+    samples.ask(settings, database, 1)
+    forget_pending(workshop, model_id)
+    batch = batch_of(database)
+    assert (batch.status, batch.phase, batch.device) == ("failed", "publishing", "cpu")
+    assert batch.trace is not None
+    assert {step["rung"] for step in batch.trace["residuals"]} == {"influence", "newton"}
