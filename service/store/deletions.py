@@ -24,6 +24,7 @@ from service.store.tables import (
     DeletionStatus,
     DeletionSubject,
     DeletionTarget,
+    Received,
     now,
 )
 
@@ -64,7 +65,7 @@ class TargetView:
 class DeletionView:
     """A deletion with all that is shown of it."""
 
-    deletion: Deletion
+    deletion: Deletion | Received
     commitments: Sequence[str]
     targets: Sequence[TargetView]
     records: Sequence[NamedRecord] = ()

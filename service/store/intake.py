@@ -29,6 +29,7 @@ from service.store.tables import (
     DeletionSubject,
     DeletionTarget,
     Model,
+    Received,
     now,
 )
 
@@ -59,7 +60,7 @@ class Draft:
     """A deletion that is about to be stored."""
 
     new: NewDeletion
-    deletion: Deletion
+    deletion: Received
     subjects: Mapping[str, uuid.UUID | None]
     """By commitment; None for a person nobody holds."""
     model_ids: Sequence[uuid.UUID]
@@ -121,9 +122,9 @@ def _draft(new: NewDeletion, holdings: Holdings, received_at: datetime) -> Draft
     return Draft(new, _deletion(new, received_at, waits=bool(model_ids)), subjects, sorted(model_ids))
 
 
-def _deletion(new: NewDeletion, received_at: datetime, *, waits: bool) -> Deletion:
+def _deletion(new: NewDeletion, received_at: datetime, *, waits: bool) -> Received:
     sentences = [NOBODY] * bool(new.lookups) + [RECORDS_ERASED] * bool(new.records)
-    return Deletion(
+    return Received(
         id=uuid.uuid4(),
         caller=new.caller,
         regulation=new.regulation,
@@ -141,7 +142,7 @@ def _store(session: Session, drafts: Sequence[Draft], signer: StatementSigner) -
     """Core inserts: an object for each row would take four times as long."""
     absent = [draft for draft in drafts if not draft.model_ids]
     models = (absent and session.scalar(select(func.count()).select_from(Model))) or 0
-    _insert(session, Deletion, map(_deletion_row, drafts))
+    _insert(session, Deletion, (vars(draft.deletion) for draft in drafts))
     _insert(session, DeletionSubject, (row for draft in drafts for row in _subject_rows(draft)))
     _insert(session, DeletionRecord, (row for draft in drafts for row in _record_rows(draft)))
     _insert(session, DeletionTarget, (row for draft in drafts for row in _target_rows(draft)))
@@ -154,13 +155,6 @@ def _insert(session: Session, table: type[Base], rows: Iterable[dict[str, Any]])
     chosen = list(rows)
     if chosen:
         session.execute(insert(cast(Table, table.__table__)), chosen)
-
-
-def _deletion_row(draft: Draft) -> dict[str, Any]:
-    deletion = draft.deletion
-    names = ("id", "caller", "regulation", "status", "outcome", "request_id", "callback_urls")
-    times = ("received_at", "due_at", "completed_at")
-    return {name: getattr(deletion, name) for name in (*names, *times)}
 
 
 def _subject_rows(draft: Draft) -> Iterator[dict[str, Any]]:

@@ -20,7 +20,16 @@ from service.store import audit
 from service.store.errors import NotFound, NotResendable
 from service.store.paging import Page, Position, Window, cut, newest_first
 from service.store.request_status import REQUEST_STATUS
-from service.store.tables import Callback, CallbackStatus, Certificate, Deletion, DeletionStatus, OpenDsrRequest, now
+from service.store.tables import (
+    Callback,
+    CallbackStatus,
+    Certificate,
+    Deletion,
+    DeletionStatus,
+    OpenDsrRequest,
+    Received,
+    now,
+)
 
 SENDER = "lethe"
 
@@ -29,7 +38,7 @@ SENDER = "lethe"
 class Change:
     """A deletion that has just entered another state."""
 
-    deletion: Deletion
+    deletion: Deletion | Received
     before: str
     absent: bool
     """No model held the subject: there is a certificate of absence and no other."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -198,6 +199,23 @@ class Deletion(Base):
         Index("ix_deletions_status_received_at_id", "status", "received_at", "id"),
         Index("ix_deletions_regulation_received_at_id", "regulation", "received_at", "id"),
     )
+
+
+@dataclass(frozen=True)
+class Received:
+    """A deletion as its row will be. A mapped object, which watches its own attributes, takes ten times as long."""
+
+    id: uuid.UUID
+    caller: str
+    regulation: str
+    status: str
+    outcome: str | None
+    request_id: str
+    callback_urls: list[str] | None
+    received_at: datetime
+    due_at: datetime
+    completed_at: datetime | None
+    extension_reason: str | None = None
 
 
 class DeletionSubject(Base):
