@@ -90,17 +90,38 @@ class Client:
 
     def delete(
         self,
-        subjects: Sequence[Mapping[str, str]],
+        subjects: Sequence[Mapping[str, str]] = (),
         models: Sequence[str] | None = None,
         regulation: str = "gdpr",
         idempotency_key: str | None = None,
+        records: Sequence[Mapping[str, Any]] = (),
+        callback_urls: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Ask for a deletion; returns the receipt. Sending it again with the same key is harmless."""
-        body: dict[str, Any] = {"regulation": regulation, "subjects": [dict(subject) for subject in subjects]}
+        """Ask for a deletion, of people or of single records; returns the receipt.
+
+        Sending it again with the same key is harmless.
+        """
+        named = {"subjects": subjects, "records": records, "callback_urls": callback_urls}
+        body: dict[str, Any] = {
+            "regulation": regulation,
+            **{name: list(given) for name, given in named.items() if given},
+        }
         if models is not None:
             body["models"] = list(models)
         headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
         return self._json("POST", "/api/v1/deletions", json=body, headers=headers)
+
+    def delete_many(
+        self, requests: Sequence[Mapping[str, Any]], idempotency_key: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Up to 10,000 deletions at once, each as the API takes it; for each, in order, a receipt or what was wrong."""
+        headers = {
+            "Idempotency-Key": idempotency_key or str(uuid.uuid4()),
+            "Content-Type": "application/x-ndjson",
+        }
+        content = "".join(f"{json.dumps(dict(request))}\n" for request in requests)
+        answer = self._send("POST", "/api/v1/deletions/bulk", content=content, headers=headers)
+        return [json.loads(line) for line in answer.text.splitlines()]
 
     def deletion(self, deletion_id: str) -> dict[str, Any]:
         return self._json("GET", f"/api/v1/deletions/{deletion_id}")

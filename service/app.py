@@ -58,6 +58,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.resources = resources
     errors.install(app)
     app.add_exception_handler(HTTPException, _refuse)
+    app.add_exception_handler(Exception, _tell_of_crash)
     for module in (bulk, deletions, certificates, models, jobs, callbacks, audit, system):
         app.include_router(module.router)
     for router in (opendsr.public, opendsr.v1, opendsr.router):
@@ -79,6 +80,10 @@ def _refuse(request: Request, error: Exception) -> Response:
         error = HTTPException(405, error.detail, {"Allow": _methods(request)})
     speaks_opendsr = request.url.path.startswith(opendsr.PREFIXES)
     return opendsr.refused(request, error) if speaks_opendsr else errors.refused(request, error)
+
+
+def _tell_of_crash(request: Request, error: Exception) -> Response:
+    return _refuse(request, errors.crashed(request, error))
 
 
 def _methods(request: Request) -> str:

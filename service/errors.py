@@ -18,6 +18,13 @@ from service.store import errors as store
 log = structlog.get_logger("errors")
 
 RETRY_AFTER_SECONDS = "5"
+# Answers are data: no browser shall guess their type, frame them, or tell others where it read them.
+SECURITY_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
 
 
 class TokenMissing(Exception):
@@ -82,9 +89,9 @@ ROUTING = {
     404: Row(404, "not-found", "There is no such path"),
     405: Row(405, "method-not-allowed", "This path does not take that method"),
     416: Row(416, "range-not-satisfiable", "The range begins behind the end; `Content-Range` tells the size"),
+    500: Row(500, "unexpected", "Something went wrong here"),
 }
-UNEXPECTED = Row(500, "unexpected", "Something went wrong here")
-EVERY_ROW = (*TABLE.values(), *ROUTING.values(), UNEXPECTED)
+EVERY_ROW = (*TABLE.values(), *ROUTING.values())
 
 
 class Problem(JSONResponse):
@@ -138,7 +145,6 @@ def problem(row: Row, detail: str, headers: dict[str, str] | None = None, **memb
 def install(app: FastAPI) -> None:
     for kind in TABLE:
         app.add_exception_handler(kind, refused)
-    app.add_exception_handler(Exception, _unexpected)
 
 
 def refused(request: Request, error: Exception) -> Problem:
@@ -169,12 +175,13 @@ def _routing(_: Request, error: HTTPException) -> Problem:
     return problem(row, str(error.detail), headers=dict(error.headers or {}))
 
 
-def _unexpected(request: Request, error: Exception) -> Problem:
-    # Runs outside the middleware that binds the request id, so it is put on by hand.
+def crashed(request: Request, error: Exception) -> HTTPException:
+    """What to tell of an error that nobody foresaw; the log has the rest."""
+    # Runs outside the middleware that binds the request id and sets headers, so both are put on by hand.
     request_id: str = request.state.request_id
     log.error("request.crashed", request_id=request_id, exc_info=error)
     detail = f"nothing is known to be stored; the log has the reason under request id {request_id}"
-    return problem(UNEXPECTED, detail, headers={"X-Request-ID": request_id})
+    return HTTPException(500, detail, {"X-Request-ID": request_id, **SECURITY_HEADERS})
 
 
 def field_path(item: Mapping[str, Any]) -> str:

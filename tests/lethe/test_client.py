@@ -71,6 +71,19 @@ def test_a_certificate_of_absence_is_downloaded_too(clients: dict[str, Client], 
     assert file.name == f"absence-{deletion['id']}.json"
 
 
+def test_many_deletions_and_single_records_in_one_call(clients: dict[str, Client]) -> None:
+    model = register(clients["engineer"])
+    compliance = clients["compliance"]
+    asked = [{"subjects": [samples.person(1)]}, {"subjects": []}, {"records": [{"model": model["id"], "record": 0}]}]
+    told = compliance.delete_many(asked, idempotency_key="k1")
+    assert [line["status"] for line in told] == [201, 422, 201]
+    assert compliance.delete_many(asked, idempotency_key="k1") == told
+    receipt = compliance.delete(
+        records=[{"model": model["id"], "record": 1}], callback_urls=["https://hooks.example.org/lethe"]
+    )
+    assert receipt["records"] == [{"model": model["id"], "record": 1}]
+
+
 def test_an_import_that_is_not_allowed_says_what_to_do(clients: dict[str, Client]) -> None:
     manifest = json.loads(samples.parts()["manifest"])
     with pytest.raises(LetheError, match="LETHE_IMPORT_ROOT") as refused:

@@ -86,6 +86,25 @@ def test_a_body_that_grows_too_large_is_refused(api: Api, settings: Settings) ->
     assert (answer.status_code, answer.json()["type"]) == (413, "urn:lethe:problem:too-large")
 
 
+@pytest.mark.parametrize(
+    ("path", "shape"), [("/api/v1/deletions", "type"), (f"/v2/requests/{UNKNOWN}", "error")], ids=["native", "opendsr"]
+)
+def test_a_crash_is_told_in_the_words_of_the_path(
+    api: Api, monkeypatch: pytest.MonkeyPatch, path: str, shape: str
+) -> None:
+    def crash(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("service.store.listing.find_page", crash)
+    monkeypatch.setattr("service.store.opendsr.find_deletion", crash)
+    answer = api.call(Role.COMPLIANCE, "GET", path)
+    assert answer.status_code == 500
+    assert shape in answer.json()
+    assert "broken" not in answer.text
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["X-Request-ID"] in answer.text
+
+
 def test_malformed_json_is_a_problem(api: Api) -> None:
     answer = api.call(
         Role.COMPLIANCE, "POST", "/api/v1/deletions", content=b"{", headers={"Content-Type": "application/json"}
