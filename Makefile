@@ -43,7 +43,7 @@ up: setup
 	$(RUN)/lethe up $(ARGS)
 
 test: setup
-	$(RUN)/pytest -m "" -n auto --dist worksteal $(ARGS)
+	$(RUN)/pytest -m "" -n 3 --dist worksteal $(ARGS)
 
 fuzz: setup
 	@$(IN_ROOT) exec env FUZZ_SECONDS=75 .venv/bin/pytest -m "" -s tests/service/fuzz $(ARGS)

@@ -223,7 +223,7 @@ def test_every_target_runs_its_command_in_the_root(ready: Copy) -> None:
         "demo": ["lethe demo"],
         "up": ["lethe up"],
         "bench": ["lethe bench forget"],
-        "test": ["pytest -m  -n auto --dist worksteal"],
+        "test": ["pytest -m  -n 3 --dist worksteal"],
         "fuzz": ["pytest -m  -s tests/service/fuzz"],
         "check": ["ruff check", "ruff format --check", "mypy ", "lint-imports ", "python -m migrations.check"],
     }
@@ -244,7 +244,7 @@ def test_the_current_folder_and_other_makefiles_do_not_matter(ready: Copy) -> No
 
 def test_arguments_reach_pytest(ready: Copy) -> None:
     assert ready.make("test", "ARGS=-k 'one or two' -x").returncode == 0
-    assert ready.noted() == [f"pytest -m  -n auto --dist worksteal -k one or two -x in {ready.root}"]
+    assert ready.noted() == [f"pytest -m  -n 3 --dist worksteal -k one or two -x in {ready.root}"]
 
 
 def test_a_failed_check_ends_with_failure_and_says_at_which_step(ready: Copy) -> None:
