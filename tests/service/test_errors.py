@@ -7,6 +7,7 @@ import uuid
 import pytest
 
 from service.errors import TABLE, BodyTooLarge, OperationalError, Row
+from service.logs import configure_logging
 from service.settings import Settings
 from service.store import errors as store
 from service.store.tables import Role
@@ -94,6 +95,8 @@ def test_a_crash_is_told_in_the_words_of_the_path(
 ) -> None:
     def crash(*_: object) -> None:
         raise RuntimeError("broken")
+
+    configure_logging("INFO", sees_identities=True)  # unconfigured, structlog paints every local variable
 
     monkeypatch.setattr("service.store.listing.find_page", crash)
     monkeypatch.setattr("service.store.opendsr.find_deletion", crash)
