@@ -23,7 +23,8 @@ MAC = IdentityHasher(bytes(range(32))).mac
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"rate_per_second": 0.5, "rate_burst": 3})
+    """So slow that no bucket fills while a key for signatures is made."""
+    return settings.model_copy(update={"rate_per_second": 0.01, "rate_burst": 3})
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def test_past_the_burst_it_is_429_with_a_time_to_wait(api: Api) -> None:
     refused = call(api, Role.COMPLIANCE)
     assert refused.headers["content-type"] == "application/problem+json"
     assert refused.json()["type"] == "urn:lethe:problem:too-many-requests"
-    assert refused.headers["Retry-After"] in ("1", "2")
+    assert 1 <= int(refused.headers["Retry-After"]) <= 100
     assert call(api, Role.OPERATOR).status_code == 200, "another token has a bucket of its own"
 
 
@@ -59,7 +60,7 @@ def test_opendsr_is_answered_in_its_own_shape_and_signed(api: Api, collection: s
     refused = call(api, Role.COMPLIANCE, path)
     error = refused.json()["error"]
     assert (error["code"], error["errors"][0]["reason"]) == (429, "too_many_requests")
-    assert refused.headers["Retry-After"] in ("1", "2")
+    assert 1 <= int(refused.headers["Retry-After"]) <= 100
     assert refused.headers["Cache-Control"] == "no-store"
     assert any(name.endswith("-signature") for name in refused.headers)
 
@@ -79,11 +80,11 @@ def test_without_a_broker_everybody_may_pass(settings: Settings, database: Datab
 def test_two_processes_share_a_bucket_and_it_fills_again(broker: str) -> None:
     async def scene() -> None:
         token = f"token-{uuid.uuid4()}"
-        first, second = (RateLimits(broker, rate=20.0, burst=4, mac=MAC) for _ in range(2))
+        first, second = (RateLimits(broker, rate=1.0, burst=4, mac=MAC) for _ in range(2))
         passed = [await limits.delay(token) == 0 for limits in (first, second, first, second, first, second)]
         assert passed == [True] * 4 + [False] * 2
         delay = await second.delay(token)
-        assert 0 < delay <= 1 / 20
+        assert 0 < delay <= 1
         await asyncio.sleep(delay)
         assert await second.delay(token) == 0
         await first.close()
