@@ -272,7 +272,7 @@ def token_issue(
     data_dir: DataDir = None,
 ) -> None:
     """Make a token. It is shown once and stored only as a hash."""
-    from service.store.tables import Role
+    from service.store.states import Role
     from service.store.tokens import issue_token
 
     if role not in list(Role):

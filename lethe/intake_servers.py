@@ -24,7 +24,7 @@ from service.store.artifacts import ArtifactStore
 from service.store.database import Database
 from service.store.identities import Identity, IdentityHasher
 from service.store.models import Registration, register
-from service.store.tables import Role
+from service.store.states import Role
 from service.store.tokens import issue_token
 
 OURS_PATH = "/api/v1/deletions"

@@ -12,7 +12,7 @@ from service.processor_identity import ProcessorIdentity
 from service.settings import ConfigurationError, Settings, write_private
 from service.store import migrate
 from service.store.database import Database
-from service.store.tables import Role
+from service.store.states import Role
 from service.store.tokens import issue_token
 
 

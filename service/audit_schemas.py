@@ -16,8 +16,9 @@ from service.store.bounds import Bound, ModelBounds
 from service.store.jobs import JobView
 from service.store.models import VersionView
 from service.store.paging import Page, Position, Window
+from service.store.states import BatchStatus
 from service.store.summaries import Summary
-from service.store.tables import BatchStatus, now
+from service.store.tables import now
 
 Level = Literal["estimated", "proved", "retrained"]
 

@@ -18,7 +18,7 @@ from service.store.deletions import DeletionView
 from service.store.errors import NotFound
 from service.store.intake import NewDeletion
 from service.store.signing import StatementSigner
-from service.store.tables import DeletionStatus
+from service.store.states import DeletionStatus
 
 MEDIA_TYPE = "application/x-ndjson"
 MOST_LINES = 10_000

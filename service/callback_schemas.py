@@ -8,7 +8,8 @@ from datetime import datetime
 from pydantic import BaseModel, Field
 
 from service.store.outbox import host_of
-from service.store.tables import Callback, CallbackStatus, DeletionStatus
+from service.store.states import CallbackStatus, DeletionStatus
+from service.store.tables import Callback
 
 
 class CallbackOut(BaseModel):

@@ -6,17 +6,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from service.store.states import BatchStatus, CallbackStatus, DeletionStatus
 from service.store.summaries import standing
-from service.store.tables import (
-    Batch,
-    BatchStatus,
-    Callback,
-    CallbackStatus,
-    Certificate,
-    Deletion,
-    DeletionStatus,
-    now,
-)
+from service.store.tables import Batch, Callback, Certificate, Deletion, now
 
 
 class Metrics:

@@ -22,7 +22,7 @@ from service.store.database import Database
 from service.store.doorbell import Doorbell
 from service.store.identities import IdentityHasher
 from service.store.signing import StatementSigner
-from service.store.tables import Role
+from service.store.states import Role
 from service.store.tokens import Caller
 
 bearer = HTTPBearer(auto_error=False, description="A token from `lethe token issue`.")

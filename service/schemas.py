@@ -23,7 +23,8 @@ from service.store.deletions import OPEN, DeletionView, TargetView
 from service.store.history import Event
 from service.store.listing import Criteria
 from service.store.paging import Page, Position, Window
-from service.store.tables import DeletionStatus, now
+from service.store.states import DeletionStatus
+from service.store.tables import now
 
 
 class Strict(BaseModel):

@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 from safetensors.numpy import save
 
-from service.store.tables import Role
+from service.store.states import Role
 from tests import samples
 from tests.canaries import CANARIES, CRASHING
 from tests.service.conftest import Api

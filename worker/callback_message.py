@@ -14,7 +14,7 @@ from service.settings import Settings
 from service.store.outbox import Claimed
 from service.store.request_status import REQUEST_STATUS
 from service.store.signing import CALLBACK_TYPE, StatementSigner
-from service.store.tables import DeletionStatus
+from service.store.states import DeletionStatus
 
 OPENDSR_NAMES = ("OpenDSR", "OpenGDPR")
 """A platform of version 1 looks for the headers of its time."""

@@ -29,7 +29,7 @@ from service.store import bounds, summaries
 from service.store.bounds import BoundFilter
 from service.store.database import Database
 from service.store.paging import Window
-from service.store.tables import Role
+from service.store.states import Role
 from service.store.tokens import Caller
 
 router = APIRouter(prefix="/api/v1/audit", tags=["audit"])

@@ -11,7 +11,7 @@ from service.audit_schemas import WindowQuery, cursor_of
 from service.callback_schemas import CallbackEvent, CallbackOut, CallbackPage, callback_out
 from service.resources import ResourcesDep, allowed
 from service.store import outbox
-from service.store.tables import CallbackStatus, Role
+from service.store.states import CallbackStatus, Role
 from service.store.tokens import Caller
 
 router = APIRouter(prefix="/api/v1/callbacks", tags=["callbacks"])

@@ -31,7 +31,7 @@ from service.schemas import (
 )
 from service.store import deletions, interventions, listing
 from service.store.certificates import find_absence
-from service.store.tables import Role
+from service.store.states import Role
 from service.store.tokens import Caller
 
 router = APIRouter(prefix="/api/v1/deletions", tags=["deletions"])

@@ -11,7 +11,7 @@ from service.audit_schemas import JobDetail, JobPage, WindowQuery, cursor_of, jo
 from service.resources import ResourcesDep, allowed
 from service.store import jobs
 from service.store.jobs import JobFilter
-from service.store.tables import BatchStatus, Role
+from service.store.states import BatchStatus, Role
 from service.store.tokens import Caller
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])

@@ -23,7 +23,7 @@ from service.store.doorbell import CHECK_TASK
 from service.store.errors import InvalidPolicy, InvalidRegistration
 from service.store.identities import Identity
 from service.store.models import Registration, change_policy, current_version, find_model, register
-from service.store.tables import Role
+from service.store.states import Role
 from service.store.tensor_files import Content, map_file
 from service.store.tokens import Caller
 

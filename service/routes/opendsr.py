@@ -47,7 +47,7 @@ from service.store.identities import Identity
 from service.store.intake import NewDeletion
 from service.store.opendsr import Submission
 from service.store.request_status import REQUEST_STATUS
-from service.store.tables import DeletionStatus
+from service.store.states import DeletionStatus
 from service.store.tokens import Caller
 
 log = structlog.get_logger("opendsr")

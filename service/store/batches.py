@@ -18,18 +18,8 @@ from sqlalchemy.orm import Session
 from service.store import audit, deletions, policies
 from service.store.errors import LeaseLost
 from service.store.models import current_version
-from service.store.tables import (
-    Batch,
-    BatchStatus,
-    Deletion,
-    DeletionRecord,
-    DeletionStatus,
-    DeletionSubject,
-    DeletionTarget,
-    Model,
-    Record,
-    now,
-)
+from service.store.states import BatchStatus, DeletionStatus
+from service.store.tables import Batch, Deletion, DeletionRecord, DeletionSubject, DeletionTarget, Model, Record, now
 
 WORKER_SILENT = "the worker stopped answering before it finished"
 LONGEST_BACKOFF = timedelta(minutes=10)

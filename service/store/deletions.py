@@ -16,17 +16,9 @@ from sqlalchemy.orm import Session
 
 from service.store import audit, outbox
 from service.store.errors import NotFound
-from service.store.tables import (
-    Batch,
-    Certificate,
-    Deletion,
-    DeletionRecord,
-    DeletionStatus,
-    DeletionSubject,
-    DeletionTarget,
-    Received,
-    now,
-)
+from service.store.received import Received
+from service.store.states import DeletionStatus
+from service.store.tables import Batch, Certificate, Deletion, DeletionRecord, DeletionSubject, DeletionTarget, now
 
 OPEN = (DeletionStatus.PENDING, DeletionStatus.RUNNING, DeletionStatus.FAILED)
 """Not done and not taken back: the deadline still counts."""

@@ -11,7 +11,8 @@ from typing import Any
 from sqlalchemy import Text, cast, select
 from sqlalchemy.orm import Session
 
-from service.store.tables import AuditEntry, Batch, Certificate, Deletion, DeletionStatus, DeletionTarget
+from service.store.states import DeletionStatus
+from service.store.tables import AuditEntry, Batch, Certificate, Deletion, DeletionTarget
 
 MOST_EVENTS = 1_000
 MOST_BATCHES = 5_000

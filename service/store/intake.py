@@ -18,18 +18,18 @@ from service.store.deletions import DeletionView, NamedRecord, TargetView
 from service.store.errors import NotFound
 from service.store.holdings import Holdings, find_holdings
 from service.store.identities import anonymous_commitment, commitment
+from service.store.received import Received
 from service.store.signing import StatementSigner
+from service.store.states import DeletionStatus
 from service.store.tables import (
     Absence,
     AuditEntry,
     Base,
     Deletion,
     DeletionRecord,
-    DeletionStatus,
     DeletionSubject,
     DeletionTarget,
     Model,
-    Received,
     now,
 )
 

@@ -18,7 +18,8 @@ from service.store import audit, deadlines
 from service.store.deletions import OPEN, DeletionView, find_row, refresh, view
 from service.store.errors import InvalidExtension, NotCancellable, NothingToRetry
 from service.store.listing import Criteria, matches
-from service.store.tables import Deletion, DeletionStatus, DeletionTarget, now
+from service.store.states import DeletionStatus
+from service.store.tables import Deletion, DeletionTarget, now
 
 MOST_RETRIED = 10_000
 LOCK_CHUNK = 5_000

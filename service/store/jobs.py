@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 
 from service.store.errors import NotFound
 from service.store.paging import Page, Position, Window, cut, newest_first
-from service.store.tables import AuditEntry, Batch, BatchStatus
+from service.store.states import BatchStatus
+from service.store.tables import AuditEntry, Batch
 
 MOST_DELETIONS_SHOWN = 1000
 

@@ -19,17 +19,10 @@ from sqlalchemy.orm import Session, aliased
 from service.store import audit
 from service.store.errors import NotFound, NotResendable
 from service.store.paging import Page, Position, Window, cut, newest_first
+from service.store.received import Received
 from service.store.request_status import REQUEST_STATUS
-from service.store.tables import (
-    Callback,
-    CallbackStatus,
-    Certificate,
-    Deletion,
-    DeletionStatus,
-    OpenDsrRequest,
-    Received,
-    now,
-)
+from service.store.states import CallbackStatus, DeletionStatus
+from service.store.tables import Callback, Certificate, Deletion, OpenDsrRequest, now
 
 SENDER = "lethe"
 

@@ -20,12 +20,11 @@ from service.store.identities import forget_subjects
 from service.store.models import current_version
 from service.store.policies import LEVELS
 from service.store.signing import StatementSigner
+from service.store.states import BatchStatus, DeletionStatus
 from service.store.tables import (
-    BatchStatus,
     Certificate,
     Deletion,
     DeletionRecord,
-    DeletionStatus,
     DeletionSubject,
     DeletionTarget,
     Model,

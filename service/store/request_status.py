@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from service.store.tables import DeletionStatus
+from service.store.states import DeletionStatus
 
 REQUEST_STATUS: dict[DeletionStatus, Literal["pending", "in_progress", "completed", "cancelled"]] = {
     DeletionStatus.PENDING: "pending",

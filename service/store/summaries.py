@@ -13,7 +13,8 @@ from sqlalchemy.orm import Session
 from service.store import audit
 from service.store.database import Database
 from service.store.deletions import OPEN
-from service.store.tables import AuditEntry, Deletion, DeletionStatus, now
+from service.store.states import DeletionStatus
+from service.store.tables import AuditEntry, Deletion, now
 
 SOON = timedelta(days=7)
 ACTION = "summary.daily"

@@ -1,11 +1,9 @@
-"""The tables. Statuses are documented data; the database enforces exclusivity, not a comment."""
+"""The tables. The database enforces exclusivity, not a comment."""
 
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import (
@@ -25,6 +23,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
+from service.store.states import CallbackStatus
+
 
 def now() -> datetime:
     return datetime.now(UTC)
@@ -43,38 +43,6 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-
-
-class Role(StrEnum):
-    """Who may do what; a token has exactly one."""
-
-    COMPLIANCE = "compliance"  # creates deletions, reads its own
-    OPERATOR = "operator"  # sees every deletion and runs the service
-    AUDITOR = "auditor"  # reads deletions and certificates
-    ENGINEER = "engineer"  # registers models, pulls posteriors
-
-
-class DeletionStatus(StrEnum):
-    """Of a deletion, and of each model it concerns. A deletion is as far as the least advanced of its models."""
-
-    PENDING = "pending"  # durable, waiting for a worker
-    RUNNING = "running"  # in a batch that a worker holds
-    COMPLETED = "completed"  # forgotten, erased, certified; or no model held the subject
-    FAILED = "failed"  # given up; `failure` says why in plain words
-    CANCELLED = "cancelled"  # taken back by its caller before a worker began
-
-
-class BatchStatus(StrEnum):
-    RUNNING = "running"  # a worker holds its lease
-    PUBLISHED = "published"  # its version is current, or was
-    FAILED = "failed"  # it raised; its deletions went back to pending or failed
-    ABANDONED = "abandoned"  # its lease ran out; another batch took its deletions
-
-
-class CallbackStatus(StrEnum):
-    PENDING = "pending"  # to be sent, for the first time or again
-    DELIVERED = "delivered"  # the receiver answered with 2xx
-    DEAD = "dead"  # given up; `failure` says why in plain words, an operator may send it again
 
 
 class Base(DeclarativeBase):
@@ -199,23 +167,6 @@ class Deletion(Base):
         Index("ix_deletions_status_received_at_id", "status", "received_at", "id"),
         Index("ix_deletions_regulation_received_at_id", "regulation", "received_at", "id"),
     )
-
-
-@dataclass(frozen=True)
-class Received:
-    """A deletion as its row will be. A mapped object, which watches its own attributes, takes ten times as long."""
-
-    id: uuid.UUID
-    caller: str
-    regulation: str
-    status: str
-    outcome: str | None
-    request_id: str
-    callback_urls: list[str] | None
-    received_at: datetime
-    due_at: datetime
-    completed_at: datetime | None
-    extension_reason: str | None = None
 
 
 class DeletionSubject(Base):

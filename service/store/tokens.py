@@ -13,7 +13,8 @@ from sqlalchemy.orm import Session
 
 from service.store import audit
 from service.store.errors import NotFound
-from service.store.tables import Role, Token, now
+from service.store.states import Role
+from service.store.tables import Token, now
 
 
 @dataclass(frozen=True)

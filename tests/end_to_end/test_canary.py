@@ -20,7 +20,7 @@ import redis
 
 from service.broker_socket import broker_socket
 from service.store.database import Database
-from service.store.tables import Role
+from service.store.states import Role
 from tests.canaries import CANARIES, CRASHING, leaks, redis_contents, table_contents
 from tests.canary_doors import DELETIONS, PEOPLE, Door, doors, native, opendsr, register, told
 from tests.conftest import wait_until

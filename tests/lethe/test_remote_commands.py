@@ -14,7 +14,7 @@ from lethe.cli import app
 from lethe.verify import verify
 from service.settings import Settings
 from service.store.database import Database
-from service.store.tables import Role
+from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api, api  # noqa: F401
 from tests.worker.conftest import workshop  # noqa: F401

@@ -13,7 +13,7 @@ import uvicorn
 from service.app import create_app
 from service.settings import Settings
 from service.store.database import Database
-from service.store.tables import Role
+from service.store.states import Role
 from service.store.tokens import issue_token
 from tests.conftest import wait_until
 

@@ -10,7 +10,7 @@ from service.errors import TABLE, BodyTooLarge, OperationalError, Row
 from service.logs import configure_logging
 from service.settings import Settings
 from service.store import errors as store
-from service.store.tables import Role
+from service.store.states import Role
 from tests.service.conftest import Api
 
 UNKNOWN = uuid.UUID("00000000-0000-4000-8000-000000000000")

@@ -14,7 +14,7 @@ from service.rate_limits import RateLimits
 from service.settings import Settings
 from service.store.database import Database
 from service.store.identities import IdentityHasher
-from service.store.tables import Role
+from service.store.states import Role
 from tests.service.conftest import Api, serving
 
 PATH = "/api/v1/deletions"

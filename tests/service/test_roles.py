@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Mount
 
 from service.app import create_app
 from service.settings import Settings
-from service.store.tables import Role
+from service.store.states import Role
 from tests.service.conftest import Api
 
 # Roles are the same on every database.

@@ -16,7 +16,7 @@ import pytest
 from service.logs import configure_logging
 from service.settings import Settings
 from service.store.database import Database
-from service.store.tables import Role
+from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api
 

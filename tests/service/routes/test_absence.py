@@ -8,7 +8,7 @@ from lethe.verify import verify
 from service.settings import Settings
 from service.store.database import Database
 from service.store.signing import StatementSigner
-from service.store.tables import Role
+from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api
 

@@ -12,7 +12,8 @@ from sqlalchemy import func, insert, select
 from service.routes.audit import CSV_COLUMNS, CSV_PAGE_ROWS
 from service.settings import Settings
 from service.store.database import Database
-from service.store.tables import Base, Certificate, Deletion, Role
+from service.store.states import Role
+from service.store.tables import Base, Certificate, Deletion
 from tests import samples
 from tests.service.conftest import Api
 from tests.service.routes.test_jobs import UNKNOWN, publish_sample

@@ -13,15 +13,8 @@ from lethe.verify import verify
 from service.settings import Settings
 from service.store.database import Database
 from service.store.signing import StatementSigner
-from service.store.tables import (
-    Absence,
-    AuditEntry,
-    Deletion,
-    DeletionSubject,
-    DeletionTarget,
-    IdempotencyKey,
-    Role,
-)
+from service.store.states import Role
+from service.store.tables import Absence, AuditEntry, Deletion, DeletionSubject, DeletionTarget, IdempotencyKey
 from tests import samples
 from tests.service.conftest import Api
 

@@ -9,7 +9,8 @@ from sqlalchemy import select
 
 from service.store import outbox
 from service.store.database import Database
-from service.store.tables import Callback, Deletion, Role
+from service.store.states import Role
+from service.store.tables import Callback, Deletion
 from tests import samples
 from tests.service.conftest import Api
 

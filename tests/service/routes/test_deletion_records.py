@@ -11,7 +11,8 @@ from lethe.verify import verify
 from service.settings import Settings
 from service.store.database import Database
 from service.store.signing import StatementSigner
-from service.store.tables import AuditEntry, Deletion, Record, Role
+from service.store.states import Role
+from service.store.tables import AuditEntry, Deletion, Record
 from tests import samples
 from tests.service.conftest import Api
 

@@ -13,7 +13,8 @@ from service.settings import Settings
 from service.store import batches, deadlines
 from service.store.batches import ClaimTerms
 from service.store.database import Database
-from service.store.tables import AuditEntry, Batch, Deletion, DeletionTarget, Role, now
+from service.store.states import Role
+from service.store.tables import AuditEntry, Batch, Deletion, DeletionTarget, now
 from tests import samples
 from tests.service.conftest import Api
 from tests.service.deletion_rows import add_rows

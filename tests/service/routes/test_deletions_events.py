@@ -14,7 +14,7 @@ from service.routes import deletion_events
 from service.settings import Settings
 from service.store import batches
 from service.store.database import Database
-from service.store.tables import Role
+from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api
 from tests.service.routes.test_deletions_changes import asked, claim, make_fail

@@ -12,7 +12,8 @@ import pytest
 
 from service.settings import Settings
 from service.store.database import Database
-from service.store.tables import Role, now
+from service.store.states import Role
+from service.store.tables import now
 from tests import samples
 from tests.service.conftest import Api
 from tests.service.deletion_rows import add_rows

@@ -15,7 +15,8 @@ from sqlalchemy import func, select, text
 
 from service.settings import Settings
 from service.store.database import Database
-from service.store.tables import Deletion, Role
+from service.store.states import Role
+from service.store.tables import Deletion
 from tests import samples
 from tests.service.conftest import Api, serving
 

@@ -15,7 +15,8 @@ from service.store.database import Database
 from service.store.jobs import MOST_DELETIONS_SHOWN
 from service.store.publishing import Processed, publish
 from service.store.signing import StatementSigner
-from service.store.tables import Batch, Role, now
+from service.store.states import Role
+from service.store.tables import Batch, now
 from tests import samples
 from tests.service.conftest import Api
 

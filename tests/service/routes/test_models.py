@@ -11,7 +11,8 @@ from sqlalchemy import func, select
 
 from service.settings import Settings
 from service.store.database import Database
-from service.store.tables import Artifact, Model, Record, Role, Subject
+from service.store.states import Role
+from service.store.tables import Artifact, Model, Record, Subject
 from tests import samples
 from tests.service.conftest import Api
 

@@ -15,7 +15,8 @@ from sqlalchemy import func, select
 
 from service.settings import Settings
 from service.store.database import Database
-from service.store.tables import Artifact, AuditEntry, Model, Role, Subject
+from service.store.states import Role
+from service.store.tables import Artifact, AuditEntry, Model, Subject
 from tests import samples
 from tests.service.conftest import Api
 

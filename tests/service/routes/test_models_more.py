@@ -14,7 +14,8 @@ from service.settings import Settings
 from service.store.artifacts import ArtifactStore, destroy_due
 from service.store.database import Database
 from service.store.models import current_version
-from service.store.tables import AuditEntry, Role
+from service.store.states import Role
+from service.store.tables import AuditEntry
 from tests import samples
 from tests.service.conftest import Api
 from tests.service.routes.test_jobs import UNKNOWN, claim, publish_sample

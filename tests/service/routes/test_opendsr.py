@@ -20,7 +20,8 @@ from sqlalchemy import func, select, update
 from service.processor_identity import ProcessorIdentity
 from service.settings import Settings
 from service.store.database import Database
-from service.store.tables import Absence, Deletion, DeletionStatus, DeletionTarget, OpenDsrRequest, Role
+from service.store.states import DeletionStatus, Role
+from service.store.tables import Absence, Deletion, DeletionTarget, OpenDsrRequest
 from service.store.tokens import issue_token
 from tests import samples
 from tests.service.conftest import CLIENT, Api

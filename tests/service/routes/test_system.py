@@ -16,7 +16,7 @@ from service.errors import EVERY_ROW, ROUTING, TABLE
 from service.settings import Settings, load_settings
 from service.store.database import Database
 from service.store.doorbell import Doorbell
-from service.store.tables import Role
+from service.store.states import Role
 from tests import samples
 from tests.conftest import answers, wait_until
 from tests.service.conftest import Api

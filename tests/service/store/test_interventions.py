@@ -14,7 +14,8 @@ from service.store.batches import ClaimTerms
 from service.store.database import Database
 from service.store.errors import NotCancellable
 from service.store.listing import Criteria
-from service.store.tables import Deletion, DeletionStatus, DeletionTarget
+from service.store.states import DeletionStatus
+from service.store.tables import Deletion, DeletionTarget
 from tests import samples
 from tests.service.deletion_rows import add_rows
 

@@ -21,7 +21,8 @@ from service.store import deadlines
 from service.store.database import Database
 from service.store.listing import EXPORT_PAGE, LATEST, SOONEST, Criteria, export, find_page, matches, page_query
 from service.store.paging import Position, Window
-from service.store.tables import Deletion, DeletionStatus, now
+from service.store.states import DeletionStatus
+from service.store.tables import Deletion, now
 from tests import samples
 from tests.service.deletion_rows import START, add_rows
 

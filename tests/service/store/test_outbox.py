@@ -19,7 +19,8 @@ from service.store.intake import NewDeletion
 from service.store.opendsr import Submission
 from service.store.outbox import Claimed
 from service.store.signing import StatementSigner
-from service.store.tables import AuditEntry, Callback, CallbackStatus, now
+from service.store.states import CallbackStatus
+from service.store.tables import AuditEntry, Callback, now
 from tests import samples
 
 TERMS = ClaimTerms(lease_seconds=30, max_attempts=3, window_seconds=0)

@@ -9,8 +9,9 @@ from sqlalchemy import func, select
 from service.metrics import Metrics
 from service.store import audit, summaries
 from service.store.database import Database
+from service.store.states import Role
 from service.store.summaries import Counts, Standing, standing, write_due
-from service.store.tables import AuditEntry, Role, now
+from service.store.tables import AuditEntry, now
 from tests.service.conftest import Api
 from tests.service.deletion_rows import add_rows
 
