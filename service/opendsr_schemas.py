@@ -43,6 +43,15 @@ class SubjectIdentity(_Lenient):
     identity_format: Literal["raw", "sha1", "md5", "sha256"]
 
 
+Identities = Annotated[list[SubjectIdentity], Field(min_length=1, max_length=100)]
+
+
+class OwnExtension(_Lenient):
+    """What `extensions` may hold below this processor's domain, for a platform whose own list is closed."""
+
+    subject_identities: Identities
+
+
 class OpenDsrRequest(_Lenient):
     """The body of `POST /v2/requests`."""
 
@@ -52,10 +61,13 @@ class OpenDsrRequest(_Lenient):
     )
     subject_request_type: Literal["erasure", "portability", "access"]
     submitted_time: Timestamp
-    subject_identities: Annotated[list[SubjectIdentity], Field(min_length=1, max_length=100)] | None = None
+    subject_identities: Identities | None = None
     api_version: str | None = None
     status_callback_urls: Annotated[list[CallbackUrl], Field(max_length=10)] | None = None
-    extensions: dict[str, Any] | None = None
+    extensions: dict[str, Any] | None = Field(
+        default=None,
+        description="May carry `subject_identities` below this processor's domain; then they may be left out above.",
+    )
 
 
 EXAMPLE = {

@@ -148,6 +148,7 @@ def _opendsr_doors() -> Iterator[Door]:
     ]
     crash = [{**CRASH[0], "identity_format": "raw"}]
     for path in ("/v2/requests", "/v1/opengdpr_requests"):
+        extension = {"subject_identities": opendsr()["subject_identities"]}
         known = opendsr(api_version=EMAIL, extensions={EMAIL: {"customer": NUMBER}})
         for status, sent in (
             (201, {"json": known}),
@@ -155,6 +156,8 @@ def _opendsr_doors() -> Iterator[Door]:
             (400, {"json": {**known, "regulation": "ccpa"}}),
             (400, {"json": opendsr(subject_identities=hashed)}),
             (400, {"json": opendsr(subject_identities=None, extensions={"lethe.example": {"email": EMAIL}})}),
+            (400, {"json": opendsr(subject_identities=None, extensions={"localhost": {"email": EMAIL}})}),
+            (201, {"json": opendsr(subject_identities=None, extensions={"localhost": extension})}),
             (400, {"json": opendsr(subject_request_type="access")}),
             (400, {"json": opendsr(subject_request_type=EMAIL)}),
             (400, {"json": opendsr(subject_request_id=EMAIL)}),

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ from ml.certify.certificate import Assumption, Certificate
 from ml.certify.kantorovich import NOT_PROVED, paper_epsilon
 from ml.certify.network_judge import NORMAL, Judged, judge
 from ml.certify.network_sample import NetworkSample, split_rows
+from ml.certify.network_theorem import sampled_theorem
 from ml.errors import InvalidInput
 from ml.groups import retained_positions, retained_rows
 from ml.models.network import Network
@@ -69,6 +70,8 @@ _PARTS = 8
 class NetworkCheck:
     """`rows` to find the minimum on, `others` to judge it, and the products with A that a solve may take.
 
+    `theorem_rows` of the former show whether Newton-Kantorovich has something to say.
+
     All rows do both, if there are no more. The more rows, the smaller the excess, and the nearer to the truth.
     """
 
@@ -76,11 +79,12 @@ class NetworkCheck:
     rows: int = 2048
     others: int = 8192
     products: int = 30
+    theorem_rows: int = 256
     most_unsolved: float = 0.3
     most_nonlinear: float = 0.5
 
     def __post_init__(self) -> None:
-        for name, least in (("draws", 2), ("rows", 2), ("others", 2), ("products", 2)):
+        for name, least in (("draws", 2), ("rows", 2), ("others", 2), ("products", 2), ("theorem_rows", 2)):
             check_count(name, getattr(self, name), least)
         if not 0 < self.most_unsolved < 1 or not 0 < self.most_nonlinear < 1:
             raise InvalidInput(
@@ -100,8 +104,9 @@ class NetworkConstants:
     `made` is ½ΔᵀAΔ of the step that was made. `divergence` is KL(processed ‖ minimum of the sample), which lies farther
     away than that of all rows; `divergence_reverse` is the other direction, and `paper_epsilon` the paper's bound with
     that distance for the one that nobody knows: infinite where it exceeds the narrowest width. `gradient` is r in units
-    of 1/σ, on the rows that judge, and `gradient_margin` how far sampling may have put it off. `least_curvature` is the
-    prior's share of A in the same units: A has no less in any direction, so no Lanczos is asked.
+    of 1/σ, on the rows that judge, and `gradient_margin` how far sampling may have put it off. `lambda_min`,
+    `lipschitz` and `kantorovich` are those of `ml.certify.network_theorem`, in the same units: from ½ on, the theorem
+    that proves the bounds of smaller models says nothing of this network.
     """
 
     excess: float
@@ -117,7 +122,9 @@ class NetworkConstants:
     paper_epsilon: float
     gradient: float
     gradient_margin: float
-    least_curvature: float
+    lambda_min: float
+    lipschitz: float
+    kantorovich: float
     pull_norm: float
     rows: int
     products: int
@@ -150,6 +157,8 @@ def certify_network(
     widths, widths_reverse = _widths(energy, before, after, forgotten, generator)
     gradient, margin = _gradient(energy, others, len(retained), drift, pull, before.std)
     apart = newton.lowest - drift
+    few = rows[: recipe.theorem_rows]
+    theorem = sampled_theorem(energy, before.std, few, len(retained), drift, apart, generator)
     assumptions = _assumptions(newton, judged, recipe)
     holds = all(assumption.holds for assumption in assumptions)
     high = _worst(newton, judged) + widths if holds else math.inf
@@ -175,7 +184,7 @@ def certify_network(
             paper_epsilon=paper_epsilon(after, float(apart.norm())),
             gradient=gradient,
             gradient_margin=margin,
-            least_curvature=float(before.std.min() / network.prior_std) ** 2,
+            **asdict(theorem),
             pull_norm=float((pull * before.std).norm()),
             rows=len(rows),
             products=newton.products,

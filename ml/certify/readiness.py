@@ -23,7 +23,7 @@ from torch.func import grad, vmap
 
 from ml.certify.certificate import Level, plain
 from ml.certify.kantorovich import certify_expansion
-from ml.certify.lanczos import least_eigenvalue
+from ml.certify.network_theorem import least_curvature
 from ml.curvature import ROWS_AT_ONCE, Potential
 from ml.inference.diagnostics import Diagnostics, at_even_steps, diagnose
 from ml.models.family import Expansion, Family
@@ -38,8 +38,6 @@ CONVERGED = 1e-6
 """Nats from the optimum below which training leaves nothing that a policy would notice."""
 _WIDTH_DRAWS = 200
 _MOST_PULLING = 0.01  # of the rows
-_LANCZOS_STEPS = 20
-_CONFIDENCE = 0.99
 
 POLISH = "`lethe model polish` brings it there"
 RESTART = (
@@ -116,7 +114,7 @@ def check_network(network: Network, posterior: MeanFieldGaussian, data: Tensor, 
     numbers = {
         "residual": residual,
         "residual_of_a_row": of_a_row,
-        "lambda_min": _least_curvature(energy, posterior.std, rows, generator),
+        "lambda_min": least_curvature(energy, posterior.std, rows, len(data), generator),
     }
     pulling = residual / of_a_row
     findings = (
@@ -156,15 +154,6 @@ def diagnose_samples(likelihood: Likelihood, sample_set: SampleSet, data: Tensor
     looked_at = at_even_steps(draws, min(draws.shape[1], _WIDTH_DRAWS))
     slope = vmap(grad(Potential(likelihood, data).value), chunk_size=max(1, ROWS_AT_ONCE // len(data)))
     return diagnose(draws, slope(looked_at.flatten(0, 1)).view_as(looked_at))
-
-
-def _least_curvature(energy: NetworkEnergy, std: Tensor, rows: Tensor, generator: torch.Generator) -> float:
-    """Of the linearised network in the natural metric: what the prior alone gives, or Lanczos' bound if more."""
-    curvature = energy.curvature(rows, len(energy.data) / len(rows))
-    found = least_eigenvalue(
-        lambda vector: std * curvature(std * vector), len(std), _LANCZOS_STEPS, _CONFIDENCE, generator
-    )
-    return max(found.lower_bound, float((std / energy.network.prior_std).square().min()))
 
 
 def _natural(at: Expansion) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -33,9 +33,11 @@ from service.opendsr_schemas import (
     ErrorBody,
     ErrorDetail,
     OpenDsrRequest,
+    OwnExtension,
     RequestAccepted,
     RequestCancelled,
     RequestStatus,
+    SubjectIdentity,
     SupportedIdentity,
     request_body,
 )
@@ -171,7 +173,7 @@ def cancel_request(subject_request_id: uuid.UUID, caller: Compliance, resources:
 
 
 def _create(resources: Resources, caller: Caller, raw: bytes, request_id: str) -> Response:
-    body = _understood(raw)
+    body = _understood(raw, resources.settings.processor_domain)
     try:
         view, fresh = _submit(resources, caller, body, raw, request_id)
     except IntegrityError:
@@ -210,15 +212,21 @@ def _submit(
         return opendsr.submit(session, submission, resources.signer)
 
 
-def _understood(raw: bytes) -> OpenDsrRequest:
+def _understood(raw: bytes, domain: str) -> OpenDsrRequest:
     body = OpenDsrRequest.model_validate_json(raw)
     if body.subject_request_type != SUPPORTED_REQUEST:
         raise Refused("unsupported_request_type", "this processor supports erasure only, as /v2/discovery says")
-    if body.subject_identities is None:
-        raise Refused("no_identity", "subject_identities is missing, and identities in extensions are not supported")
-    if any(one.identity_format != SUPPORTED_FORMAT for one in body.subject_identities):
+    identities = body.subject_identities or _identities_in_extensions(body, domain)
+    if any(one.identity_format != SUPPORTED_FORMAT for one in identities):
         raise Refused("unsupported_identity_format", "send identities in the format raw, as /v2/discovery says")
-    return body
+    return body.model_copy(update={"subject_identities": identities})
+
+
+def _identities_in_extensions(body: OpenDsrRequest, domain: str) -> Sequence[SubjectIdentity]:
+    own = (body.extensions or {}).get(domain)
+    if not own:
+        raise Refused("no_identity", f"send subject_identities, or the same list below {domain} in extensions")
+    return OwnExtension.model_validate(own).subject_identities
 
 
 def _status(request: Request, subject_request_id: uuid.UUID, view: DeletionView) -> RequestStatus:

@@ -7,7 +7,7 @@ import base64
 import json
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -29,7 +29,7 @@ from service.store import batches, opendsr, outbox
 from service.store.database import Database
 from service.store.intake import NewDeletion
 from service.store.opendsr import Submission
-from service.store.tables import AuditEntry, Callback, now
+from service.store.tables import AuditEntry, Callback, Deletion, now
 from tests import samples
 from tests.conftest import wait_until
 from tests.receiver import Received, Receiver, receiving
@@ -212,32 +212,52 @@ def test_what_nobody_foresaw_is_an_attempt_that_failed(
     assert "callback.crashed" in [line["event"] for line in logs]
 
 
-def test_opendsr_is_told_in_its_own_words_and_under_its_own_key(
+@pytest.fixture
+def told(
     settings: Settings, database: Database, sender: Sender, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> Received:
+    """The callback of an OpenDSR request that a worker has begun."""
     monkeypatch.setattr(processor_identity, "KEY_BITS", 2048)  # quicker to make
     model_id = samples.register_sample(settings, database)
-    url = receiver.url("/opendsr")
-    new = NewDeletion("acme", "gdpr", [samples.lookup(settings, 1)], None, "request-1", 0.0, callback_urls=[url])
+    urls = [receiver.url("/opendsr")]
+    new = NewDeletion("acme", "gdpr", [samples.lookup(settings, 1)], None, "request-1", 0.0, callback_urls=urls)
     with database.writing() as session:
-        view, _ = opendsr.submit(session, Submission(SUBJECT_REQUEST, b"m" * 32, new), sender.writer.signer)
+        opendsr.submit(session, Submission(SUBJECT_REQUEST, b"m" * 32, new), sender.writer.signer)
         batches.claim(session, model_id, "worker", Workshop.open(settings).terms)
     assert sender.send_due() == 1
     (received,) = receiver.received
-    assert json.loads(received.body) == {
-        "controller_id": "acme",
-        "status_callback_url": url,
-        "subject_request_id": str(SUBJECT_REQUEST),
-        "request_status": "in_progress",
-        "expected_completion_time": view.deletion.due_at.isoformat().replace("+00:00", "Z"),
-    }
+    return received
+
+
+def _due(database: Database) -> str:
+    with database.reading() as session:
+        return session.scalars(select(Deletion.due_at)).one().isoformat().replace("+00:00", "Z")
+
+
+OPENDSR: dict[str, Callable[[Receiver, Database], str]] = {
+    "controller_id": lambda *_: "acme",
+    "status_callback_url": lambda receiver, _: receiver.url("/opendsr"),
+    "subject_request_id": lambda *_: str(SUBJECT_REQUEST),
+    "request_status": lambda *_: "in_progress",
+    "expected_completion_time": lambda _, database: _due(database),
+}
+
+
+@pytest.mark.parametrize("field", OPENDSR)
+def test_a_callback_of_opendsr_has(told: Received, receiver: Receiver, database: Database, field: str) -> None:
+    body = json.loads(told.body)
+    assert body[field] == OPENDSR[field](receiver, database)
+    assert set(body) == set(OPENDSR)
+
+
+@pytest.mark.parametrize("name", ["OpenDSR", "OpenGDPR"])
+def test_a_callback_of_opendsr_is_signed_by_its_key(told: Received, settings: Settings, name: str) -> None:
     certificate = x509.load_pem_x509_certificate(ProcessorIdentity.load(settings).certificate_pem.encode())
     key = certificate.public_key()
     assert isinstance(key, rsa.RSAPublicKey)
-    for name in ("OpenDSR", "OpenGDPR"):
-        assert received.headers[f"X-{name}-Processor-Domain"] == "localhost"
-        signature = base64.b64decode(received.headers[f"X-{name}-Signature"])
-        key.verify(signature, received.body, padding.PKCS1v15(), hashes.SHA256())
+    assert told.headers[f"X-{name}-Processor-Domain"] == "localhost"
+    signature = base64.b64decode(told.headers[f"X-{name}-Signature"])
+    key.verify(signature, told.body, padding.PKCS1v15(), hashes.SHA256())
 
 
 def test_the_sweep_sends_them(settings: Settings, database: Database, receiver: Receiver) -> None:

@@ -243,7 +243,21 @@ BAD = {
     "a time without a zone": (body(submitted_time="2026-11-15T15:00:00"), "invalid_request"),
     "no identities": (body(subject_identities=None), "no_identity"),
     "an empty list of identities": (body(subject_identities=[]), "invalid_request"),
-    "identities in extensions only": (body(subject_identities=None, extensions={"localhost": {}}), "no_identity"),
+    "nothing below our domain": (body(subject_identities=None, extensions={"localhost": {}}), "no_identity"),
+    "identities below another domain": (
+        body(subject_identities=None, extensions={"other.example": {"subject_identities": [identity()]}}),
+        "no_identity",
+    ),
+    "a bad identity in extensions": (
+        body(subject_identities=None, extensions={"localhost": {"subject_identities": [identity(identity_type="x")]}}),
+        "invalid_request",
+    ),
+    "a hashed identity in extensions": (
+        body(
+            subject_identities=None, extensions={"localhost": {"subject_identities": [identity(identity_format="md5")]}}
+        ),
+        UNSUPPORTED_FORMAT,
+    ),
     "an identity of no known type": (body(subject_identities=[identity(identity_type="x")]), "invalid_request"),
     "an identity without a type": (body(subject_identities=[identity(identity_type=None)]), "invalid_request"),
     "an identity without a value": (body(subject_identities=[identity(identity_value=None)]), "invalid_request"),
@@ -299,6 +313,16 @@ def test_every_type_of_identity_both_regulations_and_what_we_do_not_know_are_acc
         assert answer.status_code == 201, (changes, answer.text)
     with database.reading() as session:
         assert session.scalar(select(func.count()).select_from(Deletion)) == len(allowed)
+
+
+def test_identities_may_stand_below_our_domain_in_extensions_instead(
+    api: Api, settings: Settings, database: Database
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    answer = post(api, body(subject_identities=None, extensions={"localhost": {"subject_identities": [identity()]}}))
+    assert answer.status_code == 201, answer.text
+    claimed = claim(database, model_id)
+    assert list(claimed.forgotten) == list(range(samples.ROWS_EACH, 2 * samples.ROWS_EACH))
 
 
 def test_a_request_is_known_to_its_caller_only(api: Api, database: Database) -> None:

@@ -1,0 +1,83 @@
+"""Against dense matrices and third derivatives by automatic differentiation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import grad, jvp
+
+from ml.certify.network_theorem import Theorem, least_curvature, sampled_theorem
+from ml.models.network import Network
+from ml.network_energy import NetworkEnergy, frozen_draws
+from ml.posterior import MeanFieldGaussian
+from tests.ml.networks import TINY, OneLayer, learnable_rows, random_theta
+
+N, DRAWS = 120, 4
+WIDTH = 0.05
+
+
+def energy_of(network: Network) -> NetworkEnergy:
+    mean = network.initial(seed=4).mean
+    posterior = MeanFieldGaussian(mean, torch.full_like(mean, WIDTH))
+    return NetworkEnergy(network, learnable_rows(network, N), frozen_draws(posterior, DRAWS, seed=0))
+
+
+def theorem(energy: NetworkEnergy, missing: Tensor) -> Theorem:
+    std, generator = torch.full_like(missing, WIDTH), torch.Generator().manual_seed(0)
+    return sampled_theorem(energy, std, torch.arange(N), N, torch.zeros_like(missing), missing, generator)
+
+
+def third_derivative(energy: NetworkEnergy, direction: Tensor) -> Tensor:
+    """∇³F[v, v] at Δ = 0."""
+
+    def misfit(drift: Tensor) -> Tensor:
+        readers = torch.arange(N) % DRAWS
+        parts = [
+            energy.network.log_likelihood(energy.draws[draw] + drift, energy.data[readers == draw]).sum()
+            for draw in range(DRAWS)
+        ]
+        return -torch.stack(parts).sum()
+
+    def bent(at: Tensor) -> Tensor:
+        return jvp(grad(misfit), (at,), (direction,))[1]
+
+    return jvp(bent, (torch.zeros_like(direction),), (direction,))[1]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+def test_along_the_way_to_the_minimum_the_third_derivative_is_that_of_the_network() -> None:
+    energy = energy_of(OneLayer())
+    missing = 1e-4 * random_theta(energy.network, 3)
+    unit = missing / missing.norm()
+    along = float((WIDTH * third_derivative(energy, WIDTH * unit)).norm())
+    found = theorem(energy, missing)
+    assert along * (1 - 1e-3) <= found.lipschitz < 100 * along  # the largest of three directions
+    assert found.kantorovich == pytest.approx(found.lipschitz * float(missing.norm()) / WIDTH / found.lambda_min)
+
+
+def test_the_least_curvature_is_exact_once_lanczos_has_seen_all_of_it() -> None:
+    energy = energy_of(OneLayer())  # 16 parameters, below the number of steps
+    std = torch.full((16,), WIDTH, dtype=torch.float64)
+    curvature = energy.curvature(torch.arange(N), 1.0)
+    dense = torch.stack([std * curvature(std * unit) for unit in torch.eye(16, dtype=torch.float64)])
+    found = least_curvature(energy, std, torch.arange(N), N, torch.Generator().manual_seed(0))
+    assert found == pytest.approx(float(torch.linalg.eigvalsh(dense)[0]), rel=1e-6)
+
+
+def test_the_least_curvature_is_never_below_what_the_prior_gives() -> None:
+    energy = energy_of(TINY)
+    size = energy.network.parameter_count
+    std = torch.full((size,), WIDTH, dtype=torch.float64)
+    curvature = energy.curvature(torch.arange(N), 1.0)
+    dense = torch.stack([std * curvature(std * unit) for unit in torch.eye(size, dtype=torch.float64)])
+    found = least_curvature(energy, std, torch.arange(N), N, torch.Generator().manual_seed(0))
+    assert (WIDTH / TINY.prior_std) ** 2 <= found <= float(torch.linalg.eigvalsh(dense)[0]) * (1 + 1e-9)
+
+
+def test_near_the_minimum_the_theorem_may_speak_and_far_away_it_cannot() -> None:
+    energy = energy_of(TINY)
+    away = random_theta(TINY, 3)
+    assert 0 < theorem(energy, 1e-6 * away).kantorovich < 0.5
+    assert theorem(energy, away).kantorovich > 0.5
+    assert theorem(energy, 0 * away).kantorovich == 0
