@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from ml.errors import InvalidInput
+from ml.chunking import RowBudget
 from ml.models.likelihood import Likelihood
 
 ROWS_AT_ONCE = 65_536
@@ -29,20 +29,20 @@ class Potential:
     """U over `data`, or the data's part of it alone.
 
     `rows_at_once` bounds memory: no more rows than this are under differentiation together, and a row counts once for
-    each sample or direction that passes through it at the same time.
+    each sample or direction that passes through it at the same time. Where even that is too much, fewer are.
     """
 
     likelihood: Likelihood
     data: Tensor
     with_prior: bool = True
     rows_at_once: int = ROWS_AT_ONCE
+    _budget: RowBudget = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.rows_at_once < 1:
-            raise InvalidInput(f"rows_at_once is {self.rows_at_once}: let at least one row into memory")
+        object.__setattr__(self, "_budget", RowBudget(self.rows_at_once))
 
     def value(self, theta: Tensor) -> Tensor:
-        return torch.stack([term(theta) for term in self._terms()]).sum()
+        return self._budget.run(functools.partial(self._value, theta), len(self.data))
 
     def gradient(self, theta: Tensor) -> Tensor:
         return self.mean_gradient(theta.unsqueeze(0))
@@ -53,34 +53,59 @@ class Potential:
     def hessian(self, theta: Tensor) -> Tensor:
         return self.mean_hessian(theta.unsqueeze(0))
 
+    def values(self, samples: Tensor) -> Tensor:
+        """(T,): of each sample its own."""
+
+        def compute(at_once: int) -> Tensor:
+            of_one = functools.partial(self._value, rows_at_once=at_once)
+            return vmap(of_one, chunk_size=self._copies(at_once))(samples)
+
+        return self._budget.run(compute, len(self.data) * len(samples))
+
+    def gradients(self, samples: Tensor) -> Tensor:
+        """(T, p): of each sample its own."""
+
+        def compute(at_once: int) -> Tensor:
+            total = torch.zeros_like(samples)
+            for term in self._terms(at_once):
+                total += vmap(grad(term), chunk_size=self._copies(at_once))(samples)
+            return total
+
+        return self._budget.run(compute, len(self.data) * len(samples))
+
     def mean_gradient(self, samples: Tensor) -> Tensor:
-        total = torch.zeros_like(samples[0])
-        for term in self._terms():
-            total += vmap(grad(term), chunk_size=self._copies)(samples).mean(0)
-        return total
+        return self.gradients(samples).mean(0)
 
     def mean_product(self, samples: Tensor, vector: Tensor) -> Tensor:
-        total = torch.zeros_like(vector)
-        for term in self._terms():
-            total += _mean_product(term, samples, vector, self._copies)
-        return total
+        def compute(at_once: int) -> Tensor:
+            total = torch.zeros_like(vector)
+            for term in self._terms(at_once):
+                total += _mean_product(term, samples, vector, self._copies(at_once))
+            return total
+
+        return self._budget.run(compute, len(self.data) * len(samples))
 
     def mean_hessian(self, samples: Tensor) -> Tensor:
         directions = torch.eye(samples.shape[1], dtype=samples.dtype, device=samples.device)
-        copies, total = self._copies, torch.zeros_like(directions)
-        at_once = max(1, copies // len(samples))
-        for term in self._terms():
-            column = functools.partial(_mean_product, term, samples, copies=copies)
-            total += vmap(column, chunk_size=at_once)(directions)
-        return (total + total.T) / 2
 
-    @property
-    def _copies(self) -> int:
-        return max(1, self.rows_at_once // max(1, len(self.data)))
+        def compute(at_once: int) -> Tensor:
+            copies, total = self._copies(at_once), torch.zeros_like(directions)
+            for term in self._terms(at_once):
+                column = functools.partial(_mean_product, term, samples, copies=copies)
+                total += vmap(column, chunk_size=max(1, copies // len(samples)))(directions)
+            return (total + total.T) / 2
 
-    def _terms(self) -> Iterator[_Term]:
+        return self._budget.run(compute, len(self.data) * samples.numel())
+
+    def _copies(self, rows_at_once: int) -> int:
+        return max(1, rows_at_once // max(1, len(self.data)))
+
+    def _value(self, theta: Tensor, rows_at_once: int) -> Tensor:
+        return torch.stack([term(theta) for term in self._terms(rows_at_once)]).sum()
+
+    def _terms(self, rows_at_once: int) -> Iterator[_Term]:
         """U as a sum over chunks of rows; the prior rides with the first, which spares a differentiation."""
-        for chunk, rows in enumerate(torch.split(self.data, self.rows_at_once)):
+        for chunk, rows in enumerate(torch.split(self.data, rows_at_once)):
             yield functools.partial(self._term, rows, self.with_prior and chunk == 0)
 
     def _term(self, rows: Tensor, with_prior: bool, theta: Tensor) -> Tensor:

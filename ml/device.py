@@ -9,3 +9,8 @@ def pick_device() -> torch.device:
         return torch.device("cpu")
     free = [torch.cuda.mem_get_info(index)[0] for index in range(torch.cuda.device_count())]
     return torch.device("cuda", free.index(max(free)))
+
+
+def has_cuda() -> bool:
+    """Asked of NVML where possible: unlike `is_available` that leaves CUDA usable in processes forked afterwards."""
+    return torch.cuda.device_count() > 0

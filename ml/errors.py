@@ -2,7 +2,8 @@
 
 ForgettingError
 ├── InvalidInput        the caller must change what it passes
-└── NumericalFailure    the input is well formed, but the computation did not hold
+├── NumericalFailure    the input is well formed, but the computation did not hold
+└── MemoryExhausted     it would hold on a larger machine, or at a quieter time
 """
 
 
@@ -16,3 +17,7 @@ class InvalidInput(ForgettingError):
 
 class NumericalFailure(ForgettingError):
     """A Hessian is not positive definite, an iteration diverged, or a value is not finite."""
+
+
+class MemoryExhausted(ForgettingError):
+    """Memory ran out, however little was computed at once."""

@@ -10,7 +10,7 @@ logits are linear in γ, G is the Hessian of the log-loss.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -21,17 +21,18 @@ Outputs = Callable[[Tensor], Tensor]
 Product = Callable[[Tensor], Tensor]
 
 
-def gauss_newton(outputs: Iterable[Outputs], at: Tensor) -> Product:
+def gauss_newton(outputs: Sequence[Outputs], at: Tensor, keep: bool = True) -> Product:
     """v ↦ Gv, summed over `outputs`: the matrix is never formed.
 
-    The network is linearised once, not for each product, which makes a product twice as fast: solving takes dozens at
-    one γ. The price is memory: the activations of every row stay until the product is dropped.
+    With `keep` the network is linearised once, not for each product, which makes a product twice as fast: solving takes
+    dozens at one γ. The price is memory: the activations of every row stay until the product is dropped. Without, only
+    those of one of the outputs are there at a time.
     """
-    parts = [_linearised(one, at) for one in outputs]
+    kept = [_linearised(one, at) for one in outputs] if keep else None
 
     def product(vector: Tensor) -> Tensor:
         total = torch.zeros_like(vector)
-        for along, back, p in parts:
+        for along, back, p in kept or (_linearised(one, at) for one in outputs):
             moved = along(vector)
             total += back(p * (moved - (p * moved).sum(1, keepdim=True)))[0]
         return total

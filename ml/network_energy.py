@@ -13,12 +13,13 @@ runs away along these; in expectation the widths part from the means, and follow
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from ml.chunking import RowBudget
 from ml.gauss_newton import Product, gauss_newton
 from ml.models.frozen_noise import check_draws, frozen_noise
 from ml.models.network import Network
@@ -44,22 +45,35 @@ class NetworkEnergy:
     network: Network
     data: Tensor
     draws: Tensor  # (M, p), float64
+    _budget: RowBudget = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_budget", RowBudget(_ROWS_AT_ONCE))
 
     def misfit(self, drift: Tensor, rows: Tensor) -> float:
         """Σ h(Δ, z) over these rows."""
-        total = 0.0
-        with torch.no_grad():
-            for draw, chunk in self._chunks(rows):
+
+        def compute(at_once: int) -> float:
+            total = 0.0
+            for draw, chunk in self._chunks(rows, at_once):
                 theta = self._theta(draw, drift.to(self.data.dtype))
                 total -= float(self.network.log_likelihood(theta, self.data[chunk]).double().sum())
-        return total
+            return total
+
+        with torch.no_grad():
+            return self._budget.run(compute, len(rows))
 
     def misfit_gradient(self, drift: Tensor, rows: Tensor) -> Tensor:
-        at, total = drift.to(self.data.dtype, copy=True).requires_grad_(), torch.zeros_like(drift)
-        for draw, chunk in self._chunks(rows):
-            misfit = -self.network.log_likelihood(self._theta(draw, at), self.data[chunk]).sum()
-            total += torch.autograd.grad(misfit, at)[0]
-        return total
+        at = drift.to(self.data.dtype, copy=True).requires_grad_()
+
+        def compute(at_once: int) -> Tensor:
+            total = torch.zeros_like(drift)
+            for draw, chunk in self._chunks(rows, at_once):
+                misfit = -self.network.log_likelihood(self._theta(draw, at), self.data[chunk]).sum()
+                total += torch.autograd.grad(misfit, at)[0]
+            return total
+
+        return self._budget.run(compute, len(rows))
 
     def gradient(self, drift: Tensor, rows: Tensor) -> Tensor:
         """∇F(Δ) over these rows."""
@@ -85,11 +99,8 @@ class NetworkEnergy:
     def curvature(self, rows: Tensor, weight: float) -> Product:
         """v ↦ (weight·G + ∇²f) v at Δ = 0, with G the Gauss-Newton matrix of these rows, dealt out to some draws."""
         origin = torch.zeros_like(self.draws[0], dtype=self.data.dtype)
-        dealt = enumerate(torch.split(rows, min(_ROWS_AT_ONCE, -(-len(rows) // 2))))  # a pair of draws at least
-        data_part = gauss_newton(
-            [functools.partial(self._outputs, self._paired(i), chunk) for i, chunk in dealt], origin
-        )
-        prior = self.network.prior_std**-2
+        dealt = torch.split(rows, min(_ROWS_AT_ONCE, -(-len(rows) // 2)))  # a pair of draws at least
+        data_part, prior = self._data_part(dealt, origin), self.network.prior_std**-2
         return lambda vector: weight * data_part(vector.to(origin.dtype)).to(vector.dtype) + prior * vector
 
     def fisher_diagonal(self, rows: Tensor, generator: torch.Generator) -> Tensor:
@@ -98,11 +109,27 @@ class NetworkEnergy:
         (Σ_i ±g_i)² over independent signs has the expectation Σ_i g_i²: a few rows share one differentiation.
         """
         total = torch.zeros_like(self.draws[0])
-        for draw, chunk in self._chunks(rows):
+        for draw, chunk in self._chunks(rows, _ROWS_AT_ONCE):
             at = self._theta(draw, torch.zeros((), dtype=self.data.dtype)).requires_grad_()
             for few in torch.split(chunk, _ROWS_SIGNED):
                 total += self._signed_gradient(at, few, generator).double().square()
         return total
+
+    def _data_part(self, dealt: Sequence[Tensor], origin: Tensor) -> Product:
+        """v ↦ Gv. Once memory has run out nothing is kept from one product for the next."""
+
+        @functools.lru_cache(maxsize=1)
+        def within(at_once: int) -> Product:
+            outputs = [
+                functools.partial(self._outputs, self._paired(place), part)
+                for place, chunk in enumerate(dealt)
+                for part in torch.split(chunk, at_once)
+            ]
+            return gauss_newton(outputs, origin, keep=at_once >= len(dealt[0]))
+
+        rows = len(dealt[0])
+        self._budget.run(within, rows)
+        return lambda vector: self._budget.run(lambda at_once: within(at_once)(vector), rows)
 
     def _signed_gradient(self, theta: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
         outputs = self.network.outputs(theta, self.data[rows])
@@ -117,11 +144,11 @@ class NetworkEnergy:
     def _outputs(self, draw: int, rows: Tensor, drift: Tensor) -> Tensor:
         return self.network.outputs(self._theta(draw, drift), self.data[rows])
 
-    def _chunks(self, rows: Tensor) -> Iterator[tuple[int, Tensor]]:
+    def _chunks(self, rows: Tensor, at_once: int) -> Iterator[tuple[int, Tensor]]:
         """The rows that each draw reads, no more at once than memory should hold under differentiation."""
         readers = rows % len(self.draws)
         for draw in range(len(self.draws)):
-            yield from ((draw, chunk) for chunk in torch.split(rows[readers == draw], _ROWS_AT_ONCE) if len(chunk) > 0)
+            yield from ((draw, chunk) for chunk in torch.split(rows[readers == draw], at_once) if len(chunk) > 0)
 
     def _paired(self, place: int) -> int:
         """0, M/2, 1, M/2 + 1, ...: a frozen draw is followed by its mirror image, so that odd errors cancel."""

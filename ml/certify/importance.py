@@ -21,9 +21,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
-from ml.curvature import ROWS_AT_ONCE, Potential
+from ml.curvature import Potential
 from ml.models.likelihood import Likelihood
 from ml.rounding import gamma
 from ml.sample_forgetting import Moved
@@ -45,9 +44,8 @@ def weigh(
     likelihood: Likelihood, samples: Tensor, moved: Moved, data: Tensor, retained: Tensor
 ) -> tuple[Tensor, float]:
     """log w_t of every sample, and about how far rounding can move one of them: as sums of n terms of one sign."""
-    at_once = max(1, ROWS_AT_ONCE // len(data))
-    before = vmap(Potential(likelihood, data).value, chunk_size=at_once)(samples)
-    after = vmap(Potential(likelihood, retained).value, chunk_size=at_once)(moved.samples)
+    before = Potential(likelihood, data).values(samples)
+    after = Potential(likelihood, retained).values(moved.samples)
     largest = max(float(before.abs().max()), float(after.abs().max()))
     return before - after + moved.log_det, 2 * gamma(len(data) + samples.shape[1]) * largest
 

@@ -19,12 +19,11 @@ from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
-from torch.func import grad, vmap
 
 from ml.certify.certificate import Level, plain
 from ml.certify.kantorovich import certify_expansion
 from ml.certify.network_theorem import least_curvature
-from ml.curvature import ROWS_AT_ONCE, Potential
+from ml.curvature import Potential
 from ml.inference.diagnostics import Diagnostics, at_even_steps, diagnose
 from ml.models.family import Expansion, Family
 from ml.models.likelihood import Likelihood
@@ -152,8 +151,8 @@ def diagnose_samples(likelihood: Likelihood, sample_set: SampleSet, data: Tensor
     """Whether they can be draws of p(θ | data). Chains of unequal length are cut to the shortest."""
     draws = _by_chain(sample_set)
     looked_at = at_even_steps(draws, min(draws.shape[1], _WIDTH_DRAWS))
-    slope = vmap(grad(Potential(likelihood, data).value), chunk_size=max(1, ROWS_AT_ONCE // len(data)))
-    return diagnose(draws, slope(looked_at.flatten(0, 1)).view_as(looked_at))
+    slopes = Potential(likelihood, data).gradients(looked_at.flatten(0, 1))
+    return diagnose(draws, slopes.view_as(looked_at))
 
 
 def _natural(at: Expansion) -> tuple[float, float]:

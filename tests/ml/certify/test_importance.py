@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import math
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import torch
 
 from ml.certify import importance
 from ml.certify.importance import divergence, pareto_k, relative_ess, unevenness, weigh
+from ml.curvature import Potential
 from ml.sample_forgetting import shift
 from tests.ml.likelihoods import LinearRegression, regression_data
 
@@ -19,7 +21,7 @@ def test_rows_in_chunks_weigh_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = 1 + 0.1 * torch.randn(50, 3, generator=generator, dtype=torch.float64)
     moved = shift(likelihood, samples, data, torch.arange(20))
     at_once, _ = weigh(likelihood, samples, moved, data, data[20:])
-    monkeypatch.setattr(importance, "ROWS_AT_ONCE", 600)
+    monkeypatch.setattr(importance, "Potential", functools.partial(Potential, rows_at_once=600))
     chunked, _ = weigh(likelihood, samples, moved, data, data[20:])
     assert torch.allclose(chunked, at_once, rtol=1e-12)
 
