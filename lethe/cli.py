@@ -151,11 +151,27 @@ def api(data_dir: DataDir = None, host: Host = "127.0.0.1", port: Port = 8000) -
 def worker(
     data_dir: DataDir = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Batches at once in this worker.")] = 1,
+    queues: Annotated[
+        str | None,
+        typer.Option(
+            help="Which models to serve, by the device they need: lethe.cpu, lethe.cuda, or both with a comma. With "
+            "lethe.cuda alone a worker with a GPU is kept free for models that cannot do without. "
+            "[default: lethe.cpu, and lethe.cuda where there is a GPU]",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Run only a worker; start as many as you like, on any host."""
-    from worker.app import run_worker
+    """Run only a worker; start as many as you like, on any host.
 
-    run_worker(_migrated(data_dir), concurrency)
+    SIGTERM or Ctrl-C: it finishes a batch that ends within LETHE_SHUTDOWN_SECONDS and gives back one that does not.
+    """
+    from service.store.doorbell import QUEUES
+    from worker.app import queues_served_here, run_worker
+
+    chosen = queues_served_here() if queues is None else queues.split(",")
+    if not set(chosen) <= set(QUEUES.values()):
+        raise typer.BadParameter(f"choose some of {', '.join(QUEUES.values())}", param_hint="--queues")
+    run_worker(_migrated(data_dir), concurrency, chosen)
 
 
 @app.command(rich_help_panel=RUN)

@@ -15,13 +15,19 @@ from service.store.database import Database
 from service.store.states import Role
 from service.store.tokens import issue_token
 
+OTHERS_SECONDS = 20.0
+"""To stop whatever does not work on batches."""
+
 
 def run_up(settings: Settings, host: str, port: int, workers: int, log_file: Path | None) -> int:
     """Prepare the database, then run API, workers and sweep (and Redis, in the embedded default) until stopped."""
     _require_free(host, port)
     with exclusive(settings.data_dir):
         prepare(settings)
-        return Supervisor(_programs(settings, host, port, workers), settings.data_dir, log_file).run()
+        # Workers are stopped one after another, and each may take its time; then the others need theirs.
+        grace_seconds = workers * settings.shutdown_seconds + OTHERS_SECONDS
+        programs = _programs(settings, host, port, workers)
+        return Supervisor(programs, settings.data_dir, log_file, grace_seconds).run()
 
 
 def prepare(settings: Settings) -> None:

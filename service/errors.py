@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -80,8 +81,10 @@ TABLE: dict[type[Exception], Row] = {
     store.IdempotencyMismatch: Row(422, "idempotency-mismatch", "The idempotency key belongs to another request"),
     RequestValidationError: Row(422, "invalid-request", "The request is malformed"),
     TooManyRequests: Row(429, "too-many-requests", "This token sends too much"),
+    store.ArtifactsAway: Row(503, "artifacts-away", "Artifacts are away", {"Retry-After": RETRY_AFTER_SECONDS}),
     NotReady: Row(503, "not-ready", "Not ready", {"Retry-After": RETRY_AFTER_SECONDS}),
     OperationalError: Row(503, "database-away", "The database is away", {"Retry-After": RETRY_AFTER_SECONDS}),
+    store.DiskFull: Row(507, "disk-full", "The disk is full"),
 }
 UNREADABLE = Row(400, "bad-request", "The request cannot be read")
 ROUTING = {
@@ -165,9 +168,17 @@ def refused(request: Request, error: Exception) -> Problem:
     if isinstance(error, TooManyRequests):
         return problem(row, str(error), headers={"Retry-After": str(error.seconds)})
     if isinstance(error, OperationalError):
+        if _is_full(error.orig):
+            return problem(TABLE[store.DiskFull], "the database has no room left and nothing was stored; make some")
         log.error("database.away", error=type(error.orig).__name__)
         return problem(row, "nothing was stored; send the request again")
     return problem(row, str(error))
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """As SQLite and PostgreSQL say it."""
+    codes = getattr(error, "sqlite_errorcode", None), getattr(error, "sqlstate", None)
+    return sqlite3.SQLITE_FULL in codes or "53100" in codes
 
 
 def _routing(_: Request, error: HTTPException) -> Problem:

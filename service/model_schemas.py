@@ -24,6 +24,7 @@ from pydantic import (
 
 from service.schemas import Strict
 from service.store.layouts import UNKNOWN_LAYOUT, Layout
+from service.store.states import Device
 from service.store.tables import Model, Version
 
 FAMILIES = "lethe.families"
@@ -138,6 +139,10 @@ class BaseManifest(Strict):
         default="variational",
         description="What the file holds: `variational` parameters (`mean`, `std`), or `samples` of SGLD, SGHMC or "
         "another chain (`samples`, `chain`).",
+    )
+    device: Device = Field(
+        default=Device.CPU,
+        description="`cpu`: any worker may take it, and uses a GPU if it has one. `cuda`: it waits for one with a GPU.",
     )
     policy: Policy
 
@@ -277,6 +282,7 @@ class ModelOut(BaseModel):
     name: str
     family: str
     posterior: PosteriorKind
+    device: Device = Field(description="Which workers may take it: any (`cpu`), or those with a GPU (`cuda`).")
     config: dict[str, Any]
     policy: Policy
     version: int
@@ -295,6 +301,7 @@ def model_out(model: Model, version: Version) -> ModelOut:
         name=model.name,
         family=model.family,
         posterior=model.posterior_kind,
+        device=model.device,
         config=model.config,
         policy=Policy.model_validate(model.policy),
         version=version.number,

@@ -17,6 +17,7 @@ from service.intake import Intake
 from service.metrics import Metrics
 from service.processor_identity import ProcessorIdentity
 from service.settings import Settings
+from service.store.artifact_place import open_artifacts
 from service.store.artifacts import ArtifactStore
 from service.store.database import Database
 from service.store.doorbell import Doorbell
@@ -47,13 +48,14 @@ class Resources:
 
     @classmethod
     def open(cls, settings: Settings) -> Resources:
-        database, doorbell = Database(settings.database), Doorbell(settings.broker)
+        database = Database(settings.database)
+        doorbell = Doorbell(settings.broker, database)
         signer = StatementSigner(settings.signing_key_bytes())
         bells = Bells(doorbell, settings.batch_window_seconds)
         return cls(
             settings=settings,
             database=database,
-            artifacts=ArtifactStore(settings.artifact_dir),
+            artifacts=open_artifacts(settings),
             hasher=IdentityHasher(settings.identity_key_bytes()),
             signer=signer,
             doorbell=doorbell,

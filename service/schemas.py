@@ -23,7 +23,7 @@ from service.store.deletions import OPEN, DeletionView, TargetView
 from service.store.history import Event
 from service.store.listing import Criteria
 from service.store.paging import Page, Position, Window
-from service.store.states import DeletionStatus
+from service.store.states import DeletionStatus, Device
 from service.store.tables import now
 
 
@@ -137,6 +137,14 @@ WHAT_HAPPENS_NEXT = {
     DeletionStatus.FAILED: "Nothing until somebody retries it: read `failure` of each model, remove the cause, retry.",
     DeletionStatus.CANCELLED: "Nothing: it was taken back. Send a new request to delete after all.",
 }
+WAITS_FOR_A_GPU = (
+    "It waits for a worker with a GPU, which one of its models needs: one takes it up as soon as it is free. "
+    "Until then it can be cancelled."
+)
+IN_SMALLER_BATCHES = (
+    "A batch that it was in failed. A worker takes it up shortly in a smaller one, so that another deletion that "
+    "cannot be done does not hold it up. Until then it can be cancelled."
+)
 
 
 class DeletionOut(BaseModel):
@@ -259,10 +267,18 @@ def deletion_out(view: DeletionView) -> DeletionOut:
         completed_at=deletion.completed_at,
         outcome=deletion.outcome,
         absence=None if view.targets else f"/api/v1/deletions/{deletion.id}/absence",
-        what_happens_next=WHAT_HAPPENS_NEXT[DeletionStatus(deletion.status)],
+        what_happens_next=_what_happens_next(view),
         request_id=deletion.request_id,
         models=[_progress(target) for target in view.targets],
     )
+
+
+def _what_happens_next(view: DeletionView) -> str:
+    status = DeletionStatus(view.deletion.status)
+    waiting = [target for target in view.targets if target.status == status == DeletionStatus.PENDING]
+    if any(target.device == Device.CUDA for target in waiting):
+        return WAITS_FOR_A_GPU
+    return IN_SMALLER_BATCHES if any(target.batch_limit for target in waiting) else WHAT_HAPPENS_NEXT[status]
 
 
 def _progress(target: TargetView) -> ModelProgress:

@@ -16,7 +16,7 @@ import secrets
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.broker_socket import broker_socket
@@ -24,6 +24,8 @@ from service.callback_targets import AllowedTargets
 
 PLACEHOLDERS = ("change-me", "changeme", "placeholder", "password", "secret")
 KEY_BYTES = 32
+LONGEST_SECONDS = {"lease_seconds": 45, "sweep_seconds": 10}
+"""Together below the 60 seconds within which a dead worker's batch goes on."""
 
 
 class ConfigurationError(Exception):
@@ -45,6 +47,11 @@ class Settings(BaseSettings):
     signing_key: SecretStr | None = None
     """Base64 of a 32-byte Ed25519 seed; signs receipts and certificates."""
 
+    artifact_url: SecretStr | None = None
+    """Where artifacts live if not below the data folder: any URL of fsspec, such as s3://bucket/prefix. Credentials and
+    endpoint are read by fsspec and the store's own library from the environment of the process (not from .env):
+    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, or anything else as FSSPEC_S3_<ARGUMENT>."""
+
     max_body_bytes: int = Field(default=1 << 20, gt=0)
     max_upload_bytes: int = Field(default=1 << 30, gt=0)
     """Limit for model registrations, which carry a data set."""
@@ -64,11 +71,24 @@ class Settings(BaseSettings):
     """The folder below which models may be registered by location; unset, none may."""
 
     batch_window_seconds: float = Field(default=1.0, ge=0)
-    """How long a doorbell waits, so that a burst of requests becomes one batch."""
+    """How long a deletion waits, so that a burst of requests becomes one batch; hours make it a nightly one. Never
+    longer than a tenth of the time to its deadline."""
+    batch_most_deletions: int = Field(default=10_000, ge=1)
+    """The largest batch. What is left over is for the next one, after other models had their turn."""
+    batch_largest_fraction: float = Field(default=0.5, gt=0, le=1)
+    """Of a model's current records: the most that one batch forgets, unless a single deletion names more."""
     lease_seconds: float = Field(default=15.0, gt=0)
-    """A worker silent for this long has lost its batch; it renews three times as often."""
+    """A worker silent for this long has lost its batch; it renews three times as often. At most 45."""
     sweep_seconds: float = Field(default=1.0, gt=0)
+    """How often work that nobody does is looked for. At most 10."""
     max_attempts: int = Field(default=5, ge=1)
+    """After so many failures that may pass a deletion is given up, until somebody retries it."""
+    task_seconds: float = Field(default=6 * 3600.0, gt=0)
+    """A batch that computes for longer than this is stopped and fails with that reason."""
+    worker_memory_bytes: int = Field(default=0, ge=0)
+    """A worker's process that holds more than this after a batch is replaced by a fresh one; 0 for never."""
+    shutdown_seconds: float = Field(default=20.0, ge=0)
+    """How long a worker that is told to stop may go on with its batch; then it gives it back to the others."""
     superseded_retention_seconds: float = Field(default=0.0, ge=0)
     """How long a superseded posterior is kept. Erased rows are never kept."""
 
@@ -93,6 +113,14 @@ class Settings(BaseSettings):
     def _empty_is_unset(cls, root: Path | None) -> Path | None:
         # An empty variable would otherwise open the working directory, where secrets may be.
         return None if root == Path() else root
+
+    @field_validator("lease_seconds", "sweep_seconds")
+    @classmethod
+    def _takes_over_in_time(cls, seconds: float, field: ValidationInfo) -> float:
+        most = LONGEST_SECONDS[str(field.field_name)]
+        if seconds > most:
+            raise ValueError(f"choose at most {most}, so that a dead worker's batch goes on within 60 seconds")
+        return seconds
 
     @field_validator("callback_allow")
     @classmethod

@@ -8,12 +8,10 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
-import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 import redis
@@ -26,8 +24,8 @@ from service.settings import Settings, new_key
 from service.store import migrate
 from service.store.database import Database
 from service.store.tables import Base
-
-T = TypeVar("T")
+from tests.s3_server import S3Server, s3_server
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -124,6 +122,20 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server.wait()
 
 
+@pytest.fixture(scope="session")
+def s3_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_for_all: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """A real server that speaks S3, which this process finds by its environment."""
+    for name, value in s3_for_all.environment.items():
+        monkeypatch.setenv(name, value)
+    return s3_for_all
+
+
 @pytest.fixture
 def settings(database_url: str, broker: str, tmp_path: Path) -> Settings:
     """Settings for both databases, with windows short enough for tests."""
@@ -145,16 +157,6 @@ def answers(client: redis.Redis) -> bool:
         return bool(client.ping())
     except redis.ConnectionError:
         return False
-
-
-def wait_until(condition: Callable[[], T], what: str, timeout: float = 20.0) -> T:
-    """Wait for a condition, never for a length of time; returns what made it true."""
-    deadline = time.monotonic() + timeout
-    while not (found := condition()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {timeout:.0f} s in vain for: {what}")
-        time.sleep(0.01)
-    return found
 
 
 def _administer(server: str, statement: str) -> None:

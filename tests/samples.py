@@ -11,9 +11,9 @@ import numpy as np
 from safetensors.numpy import save
 
 from service.settings import Settings
-from service.store.artifacts import ArtifactStore
+from service.store.artifact_place import open_artifacts
 from service.store.database import Database
-from service.store.deletions import DeletionView
+from service.store.deletions import DeletionView, NamedRecord
 from service.store.identities import Identity, IdentityHasher
 from service.store.intake import NewDeletion, create
 from service.store.models import Registration, register
@@ -75,7 +75,7 @@ def register_sample(
         never_seen=never_seen,
         lookups=[lookup(settings, row // ROWS_EACH) for row in range(len(data))],
     )
-    return register(database, ArtifactStore(settings.artifact_dir), registration, actor="test")
+    return register(database, open_artifacts(settings), registration, actor="test")
 
 
 def ask(
@@ -84,6 +84,8 @@ def ask(
     *people: int,
     request_id: str = "request-1",
     callback_urls: Sequence[str] = (),
+    model_ids: Sequence[uuid.UUID] | None = None,
+    records: Sequence[NamedRecord] = (),
 ) -> DeletionView:
     """Store a deletion as the API would."""
     with database.writing() as session:
@@ -91,9 +93,10 @@ def ask(
             caller="acme",
             regulation="gdpr",
             lookups=[lookup(settings, number) for number in people],
-            model_ids=None,
+            model_ids=model_ids,
             request_id=request_id,
             window_seconds=settings.batch_window_seconds,
             callback_urls=callback_urls,
+            records=records,
         )
         return create(session, new, StatementSigner(settings.signing_key_bytes()))

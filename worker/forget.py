@@ -17,9 +17,12 @@ from service.store import batches
 from service.store.artifacts import destroy_due, write_ahead
 from service.store.batches import Claim
 from service.store.certificates import Evidence
-from service.store.errors import LeaseLost, PolicyMissed
+from service.store.clock import clock
+from service.store.errors import LeaseLost
 from service.store.publishing import Processed, publish
 from service.store.tensor_files import Piece
+from service.store.waiting import is_due
+from worker.failures import Failure, classify
 from worker.lease import Lease
 from worker.loading import LoadedModel, load_model
 from worker.workshop import Workshop
@@ -28,10 +31,19 @@ log = structlog.get_logger("worker")
 Outcome = ml.Outcome | SampleOutcome
 
 
-def forget_pending(workshop: Workshop, model_id: uuid.UUID) -> bool:
-    """Remove all due deletions of a model in one batch. False if there was nothing to do."""
+def answer(workshop: Workshop, model_id: uuid.UUID, turn: int | None = None) -> None:
+    """Answer a doorbell by one batch. What is left over is rung for behind the doorbells of other models."""
+    if forget_pending(workshop, model_id, turn):
+        with workshop.database.reading() as session:
+            left_over = is_due(session, model_id, clock(session))
+        if left_over:
+            workshop.doorbell.ring(model_id)
+
+
+def forget_pending(workshop: Workshop, model_id: uuid.UUID, turn: int | None = None) -> bool:
+    """Remove the due deletions of a model in one batch. False if there was nothing to do."""
     with workshop.database.writing() as session:
-        claim = batches.claim(session, model_id, workshop.name, workshop.terms)
+        claim = batches.claim(session, model_id, workshop.name, workshop.terms, turn)
     if claim is None:
         return False
     _log_each(claim, "deletion.claimed")
@@ -42,12 +54,11 @@ def forget_pending(workshop: Workshop, model_id: uuid.UUID) -> bool:
         _publish(workshop, claim, processed)
     except LeaseLost:
         log.warning("batch.lost", batch_id=str(claim.batch_id))
-    except (ml.ForgettingError, PolicyMissed) as error:
-        _fail(workshop, claim, str(error), permanent=True)
     except Exception as error:
-        log.exception("batch.crashed", batch_id=str(claim.batch_id))
-        reason = f"unexpected {type(error).__name__}; the worker's log has it under batch {claim.batch_id}"
-        _fail(workshop, claim, reason, permanent=False)
+        failure = classify(error, claim.batch_id)
+        if not failure.permanent:
+            log.exception("batch.crashed", batch_id=str(claim.batch_id))
+        _fail(workshop, claim, failure)
     return True
 
 
@@ -121,16 +132,21 @@ def _publish(workshop: Workshop, claim: Claim, processed: Processed) -> None:
     destroy_due(workshop.database, workshop.artifacts)
 
 
-def _fail(workshop: Workshop, claim: Claim, reason: str, *, permanent: bool) -> None:
+def _fail(workshop: Workshop, claim: Claim, failure: Failure) -> None:
     try:
         with workshop.database.writing() as session:
             batches.fail(
-                session, claim.batch_id, reason, permanent=permanent, max_attempts=workshop.settings.max_attempts
+                session,
+                claim.batch_id,
+                failure.reason,
+                permanent=failure.permanent,
+                max_attempts=workshop.settings.max_attempts,
+                splits=failure.splits,
             )
     except LeaseLost:
         log.warning("batch.lost", batch_id=str(claim.batch_id))
     else:
-        _log_each(claim, "deletion.failed", reason=reason, permanent=permanent)
+        _log_each(claim, "deletion.failed", reason=failure.reason, permanent=failure.permanent)
 
 
 def _log_each(claim: Claim, event: str, **fields: object) -> None:

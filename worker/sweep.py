@@ -7,21 +7,28 @@ callbacks of others.
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import asdict
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.settings import Settings
+from service.store.artifact_place import open_artifacts
 from service.store.artifacts import ArtifactStore, destroy_due
-from service.store.batches import models_to_ring
 from service.store.database import Database
 from service.store.doorbell import CHECK_TASK, Doorbell
+from service.store.errors import StoreError
 from service.store.models import unchecked
+from service.store.orphans import collect_orphans
 from service.store.summaries import write_due
+from service.store.waiting import models_to_ring
 from worker.callbacks import run_callbacks
 
 log = structlog.get_logger("sweep")
+
+ORPHANS_SECONDS = 3600.0
+"""How often the whole store of artifacts is listed, in search of files that nobody knows."""
 
 
 def sweep_once(database: Database, artifacts: ArtifactStore, doorbell: Doorbell) -> None:
@@ -43,15 +50,26 @@ def sweep_once(database: Database, artifacts: ArtifactStore, doorbell: Doorbell)
 
 def run_sweep(settings: Settings, stop: threading.Event) -> None:
     """Sweep until `stop` is set. A database that is away is waited for."""
-    database, doorbell = Database(settings.database), Doorbell(settings.broker)
-    artifacts = ArtifactStore(settings.artifact_dir)
+    database = Database(settings.database)
+    doorbell = Doorbell(settings.broker, database)
+    artifacts = open_artifacts(settings)
     sender = threading.Thread(target=run_callbacks, args=(settings, stop), name="callbacks")
     sender.start()
+    orphans_due = time.monotonic()
     while not stop.wait(settings.sweep_seconds):
         try:
             sweep_once(database, artifacts, doorbell)
-        except (SQLAlchemyError, OSError):
+            if time.monotonic() >= orphans_due:
+                orphans_due = time.monotonic() + ORPHANS_SECONDS
+                _look_for_orphans(database, artifacts)
+        except (SQLAlchemyError, OSError, StoreError):
             log.exception("sweep.failed")
     sender.join()
     doorbell.close()
     database.close()
+
+
+def _look_for_orphans(database: Database, artifacts: ArtifactStore) -> None:
+    found = asdict(collect_orphans(database, artifacts))
+    if any(found.values()):
+        log.warning("artifacts.looked_through", **found)

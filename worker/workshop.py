@@ -7,10 +7,17 @@ import socket
 from dataclasses import dataclass
 
 from service.settings import Settings
+from service.store.artifact_place import open_artifacts
 from service.store.artifacts import ArtifactStore
 from service.store.batches import ClaimTerms
+from service.store.choosing import Limits
 from service.store.database import Database
+from service.store.doorbell import Doorbell
 from service.store.signing import StatementSigner
+
+
+def process_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 @dataclass(frozen=True)
@@ -19,16 +26,19 @@ class Workshop:
     database: Database
     artifacts: ArtifactStore
     signer: StatementSigner
+    doorbell: Doorbell
     name: str
 
     @classmethod
-    def open(cls, settings: Settings) -> Workshop:
+    def open(cls, settings: Settings, name: str | None = None) -> Workshop:
+        database = Database(settings.database)
         return cls(
             settings=settings,
-            database=Database(settings.database),
-            artifacts=ArtifactStore(settings.artifact_dir),
+            database=database,
+            artifacts=open_artifacts(settings),
             signer=StatementSigner(settings.signing_key_bytes()),
-            name=f"{socket.gethostname()}:{os.getpid()}",
+            doorbell=Doorbell(settings.broker, database),
+            name=name or process_name(),
         )
 
     @property
@@ -37,4 +47,5 @@ class Workshop:
             lease_seconds=self.settings.lease_seconds,
             max_attempts=self.settings.max_attempts,
             window_seconds=self.settings.batch_window_seconds,
+            limits=Limits(self.settings.batch_most_deletions, self.settings.batch_largest_fraction),
         )

@@ -19,6 +19,7 @@ from service.model_schemas import Manifest, ModelImport, ModelOut, Policy, model
 from service.resources import Engineer, ModelReader, Resources, ResourcesDep, allowed
 from service.schemas import IdentityIn
 from service.store import models
+from service.store.artifact_folder import telling_a_full_disk
 from service.store.doorbell import CHECK_TASK
 from service.store.errors import InvalidPolicy, InvalidRegistration
 from service.store.identities import Identity
@@ -102,9 +103,11 @@ def list_models(caller: ModelReader, resources: ResourcesDep, window: WindowQuer
 async def register_model(request: Request, caller: Engineer, resources: ResourcesDep) -> ModelOut:
     """Everything is checked before anything is stored. The body is read only once the token is known to be good."""
     most = len(PARTS) + len(OPTIONAL_PARTS)
-    async with request.form(max_files=most, max_fields=most) as form:
-        parts = {name: _content(form, name) for name in [*PARTS, *(name for name in OPTIONAL_PARTS if name in form)]}
-        return await run_in_threadpool(_register_parts, resources, parts, caller.name)
+    with telling_a_full_disk():  # large parts are on disk before they are looked at
+        async with request.form(max_files=most, max_fields=most) as form:
+            sent = [*PARTS, *(name for name in OPTIONAL_PARTS if name in form)]
+            parts = {name: _content(form, name) for name in sent}
+            return await run_in_threadpool(_register_parts, resources, parts, caller.name)
 
 
 @router.post("/import", status_code=201, response_model=ModelOut, summary="Register a model from files on the server")
@@ -220,6 +223,7 @@ def _register(resources: Resources, manifest: Manifest, parts: dict[str, Content
         name=manifest.name,
         family=manifest.family,
         posterior_kind=manifest.posterior,
+        device=manifest.device,
         config=manifest.plain_config,
         layout=manifest.layout,
         policy=manifest.policy.model_dump(),

@@ -3,63 +3,67 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
+from typing import Protocol
 
+import structlog
 from sqlalchemy import Select, or_, select
 from sqlalchemy.orm import Session
 
 from service.store import audit
 from service.store.database import Database
-from service.store.errors import ArtifactDamaged, Gone
+from service.store.errors import ArtifactDamaged, ArtifactsAway
 from service.store.tables import Artifact, Version, now
 from service.store.tensor_files import Piece
 
+log = structlog.get_logger("artifacts")
+
 ADOPTION_GRACE = timedelta(hours=1)
+ORPHAN = "orphan"
+"""The kind of a file of which nobody knows what it was."""
+_UUID, _DIGEST = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", r"[0-9a-f]{64}"
+_OURS = re.compile(rf"(?P<model>{_UUID})/(?P<name>{_DIGEST}|\.{_DIGEST}\.[0-9a-f]{{32}})")
 
 
-class ArtifactStore:
-    """A folder of immutable files. Knows bytes and digests, not what they mean."""
+@dataclass(frozen=True)
+class StoredFile:
+    """A file as a store lists it: an artifact under its digest, or a draft of one."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    model_id: uuid.UUID
+    name: str
+
+    @property
+    def is_draft(self) -> bool:
+        return self.name.startswith(".")
+
+    @classmethod
+    def named(cls, key: str) -> StoredFile | None:
+        """None unless the name is one that we give: whatever else lies there is somebody else's."""
+        ours = _OURS.fullmatch(key)
+        return cls(uuid.UUID(ours["model"]), ours["name"]) if ours else None
+
+
+class ArtifactStore(Protocol):
+    """Immutable files. Knows bytes and digests, not what they mean."""
 
     def put(self, model_id: uuid.UUID, *pieces: Piece) -> str:
         """Store a file, made of `pieces`, durably and return its digest. Storing it again changes nothing."""
-        digest = digest_of(pieces)
-        path = self.path(model_id, digest)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft = path.with_name(f".{digest}.{uuid.uuid4().hex}")
-        try:
-            with draft.open("wb") as file:
-                file.writelines(pieces)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-        _sync_folder(path.parent)
-        return digest
 
     def get(self, model_id: uuid.UUID, digest: str) -> bytes:
-        try:
-            content = self.path(model_id, digest).read_bytes()
-        except FileNotFoundError:
-            raise Gone(f"artifact {digest} was destroyed; ask for the current version") from None
-        if hashlib.sha256(content).hexdigest() != digest:
-            raise ArtifactDamaged(f"artifact {digest} does not have the content it is named after; restore it")
-        return content
+        """The whole file, checked against its digest."""
 
-    def destroy(self, model_id: uuid.UUID, digest: str) -> None:
-        self.path(model_id, digest).unlink(missing_ok=True)
-        if self.path(model_id, digest).parent.exists():
-            _sync_folder(self.path(model_id, digest).parent)
+    def destroy(self, model_id: uuid.UUID, name: str) -> None:
+        """Whoever returns from here has seen to it that the file is gone. Destroying it again changes nothing."""
 
-    def path(self, model_id: uuid.UUID, digest: str) -> Path:
-        return self._root / str(model_id) / digest
+    def files(self) -> Iterator[StoredFile]:
+        """All that is there under a name of ours."""
+
+    def modified_at(self, file: StoredFile) -> datetime | None:
+        """When it was written last; None if it is gone."""
 
 
 def digest_of(pieces: Iterable[Piece]) -> str:
@@ -67,6 +71,16 @@ def digest_of(pieces: Iterable[Piece]) -> str:
     for piece in pieces:
         digest.update(piece)
     return digest.hexdigest()
+
+
+def draft_name(digest: str) -> str:
+    return f".{digest}.{uuid.uuid4().hex}"
+
+
+def checked(content: bytes, digest: str) -> bytes:
+    if digest_of([content]) != digest:
+        raise ArtifactDamaged(f"artifact {digest} does not have the content it is named after; restore it")
+    return content
 
 
 def write_ahead(database: Database, artifacts: ArtifactStore, model_id: uuid.UUID, kind: str, *pieces: Piece) -> str:
@@ -91,7 +105,10 @@ def write_ahead(database: Database, artifacts: ArtifactStore, model_id: uuid.UUI
 
 
 def adopt(session: Session, model_id: uuid.UUID, digest: str) -> None:
-    session.get_one(Artifact, (model_id, digest)).destroy_at = None
+    artifact = session.get_one(Artifact, (model_id, digest), with_for_update=True)
+    if artifact.destroyed_at is not None:
+        raise ArtifactsAway(f"artifact {digest} took so long to store that it was destroyed as unwanted; try again")
+    artifact.destroy_at = None
 
 
 def schedule_destruction(session: Session, model_id: uuid.UUID, digest: str, moment: datetime) -> None:
@@ -99,15 +116,38 @@ def schedule_destruction(session: Session, model_id: uuid.UUID, digest: str, mom
 
 
 def destroy_due(database: Database, artifacts: ArtifactStore) -> int:
-    """Destroy what is scheduled and due, and log each. Safe to run twice at once, and after a crash at any point."""
+    """Destroy what is scheduled and due, and log each. Safe to run twice at once, and after a crash at any point.
+
+    What cannot be destroyed now is said, and stays due.
+    """
     with database.reading() as session:
         due = [(a.model_id, a.digest) for a in session.scalars(_due(now()))]
+    destroyed = 0
     for model_id, digest in due:
-        # File first: a crash in between leaves a row that says "not yet destroyed", and the next run finishes it.
+        try:
+            destroyed += _destroy(database, artifacts, model_id, digest)
+        except (OSError, ArtifactsAway) as error:
+            log.warning("artifact.not_destroyed", model_id=str(model_id), digest=digest, reason=type(error).__name__)
+            if isinstance(error, ArtifactsAway):
+                break  # the next one would only wait as long
+    return destroyed
+
+
+def _destroy(database: Database, artifacts: ArtifactStore, model_id: uuid.UUID, digest: str) -> bool:
+    """The row is locked meanwhile: who stores the same bytes again waits, and their file comes after, not before.
+
+    File first: a crash in between leaves a row that says "not yet destroyed", and the next run finishes it.
+    """
+    this = Artifact.model_id == model_id, Artifact.digest == digest
+    with database.writing() as session:
+        artifact = session.scalar(_due(now()).where(*this).with_for_update(skip_locked=True))
+        if artifact is None:
+            return False
         artifacts.destroy(model_id, digest)
-        with database.writing() as session:
-            _log_destruction(session, model_id, digest)
-    return len(due)
+        artifact.destroyed_at = now()
+        action = "artifact.orphan_destroyed" if artifact.kind == ORPHAN else "artifact.destroyed"
+        audit.record(session, "sweep", action, model_id, digest=digest, kind=artifact.kind)
+    return True
 
 
 def _due(moment: datetime) -> Select[Artifact]:
@@ -118,19 +158,3 @@ def _due(moment: datetime) -> Select[Artifact]:
         or_(Version.posterior_digest == Artifact.digest, Version.dataset_digest == Artifact.digest),
     )
     return select(Artifact).where(Artifact.destroy_at <= moment, Artifact.destroyed_at.is_(None), ~in_use.exists())
-
-
-def _log_destruction(session: Session, model_id: uuid.UUID, digest: str) -> None:
-    artifact = session.get(Artifact, (model_id, digest))
-    if artifact and artifact.destroyed_at is None:
-        artifact.destroyed_at = now()
-        audit.record(session, "sweep", "artifact.destroyed", model_id, digest=digest, kind=artifact.kind)
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename or unlink is durable once its folder is."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

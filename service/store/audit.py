@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
 from service.store.tables import AuditEntry
@@ -12,3 +14,11 @@ from service.store.tables import AuditEntry
 def record(session: Session, actor: str, action: str, concerns: object, **details: Any) -> None:
     """Write an entry. `details` holds identifiers, commitments and digests, never an identity."""
     session.add(AuditEntry(actor=actor, action=action, concerns=str(concerns), details=details))
+
+
+def record_each(session: Session, actor: str, action: str, details: Mapping[Any, Mapping[str, Any]]) -> None:
+    """Write an entry for each thing that `details` concerns, in one statement."""
+    common = {"actor": actor, "action": action}
+    rows = [{**common, "concerns": str(concerns), "details": dict(told)} for concerns, told in details.items()]
+    if rows:
+        session.execute(insert(AuditEntry), rows)

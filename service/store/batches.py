@@ -9,14 +9,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from service.store import audit, deletions, policies
+from service.store.choosing import UNLIMITED, Limits, choose
+from service.store.clock import clock
 from service.store.errors import LeaseLost
+from service.store.halving import give_up, half
 from service.store.models import current_version
 from service.store.states import BatchStatus, DeletionStatus
 from service.store.tables import Batch, Deletion, DeletionRecord, DeletionSubject, DeletionTarget, Model, Record, now
@@ -50,31 +53,30 @@ class ClaimTerms:
     lease_seconds: float
     max_attempts: int
     window_seconds: float
+    limits: Limits = UNLIMITED
 
 
-def claim(session: Session, model_id: uuid.UUID, worker: str, terms: ClaimTerms) -> Claim | None:
-    """Take all pending deletions of a model, or None if none is due or another worker is at it."""
-    model = session.scalar(select(Model).where(Model.id == model_id).with_for_update())
-    if model is None or not _is_free(session, model_id):
+def claim(
+    session: Session, model_id: uuid.UUID, worker: str, terms: ClaimTerms, turn: int | None = None
+) -> Claim | None:
+    """Take the due deletions of a model, or None if there is none or another worker is at it.
+
+    With `turn` given, also None if a batch has begun since: that one was the answer to the doorbell. Otherwise the
+    many doorbells of a busy model would each become a batch, before those of other models are heard.
+    """
+    # Not its key: whoever publishes refers to it while holding the batch, for which we are about to wait.
+    model = session.scalar(select(Model).where(Model.id == model_id).with_for_update(key_share=True))
+    if model is None or turn not in (None, model.turn):
         return None
-    targets = _workable(session, model_id, terms)
-    if not targets:
+    moment = clock(session)
+    freed = _freed(session, model_id, moment, terms.max_attempts)
+    if freed is None:
         return None
-    batch = Batch(
-        id=uuid.uuid4(),
-        model_id=model_id,
-        status=BatchStatus.RUNNING,
-        worker=worker,
-        lease_expires_at=now() + timedelta(seconds=terms.lease_seconds),
-    )
-    session.add(batch)
-    session.flush()
-    for target in targets:
-        target.status, target.batch_id, target.failure = DeletionStatus.RUNNING, batch.id, None
-        target.attempts += 1
-    deletions.refresh(session, [target.deletion_id for target in targets])
-    audit.record(session, worker, "batch.claimed", batch.id, model=str(model_id), deletions=_ids(targets))
-    return _claim_of(session, model, batch)
+    chosen = choose(session, model_id, moment, terms.window_seconds, terms.limits)
+    batch = _begin(session, model, worker, chosen.taken, moment, terms.lease_seconds) if chosen.taken else None
+    # Not before the new batch holds what the old one lost: nobody need be told that it was pending in between.
+    deletions.refresh(session, [target.deletion_id for target in freed] + chosen.deletion_ids)
+    return _claim_of(session, model, batch) if batch else None
 
 
 def heartbeat(
@@ -87,7 +89,7 @@ def heartbeat(
     trace: dict[str, Any] | None = None,
 ) -> None:
     """Renew the lease and say how far the work is, where it runs and how it went so far."""
-    expires = now() + timedelta(seconds=lease_seconds)
+    expires = clock(session) + timedelta(seconds=lease_seconds)
     renewed = session.execute(
         update(Batch)
         .where(Batch.id == batch_id, Batch.status == BatchStatus.RUNNING)
@@ -98,89 +100,77 @@ def heartbeat(
         raise LeaseLost(f"batch {batch_id} was taken over")
 
 
-def fail(session: Session, batch_id: uuid.UUID, reason: str, *, permanent: bool, max_attempts: int) -> None:
-    """Give the batch's deletions back for another attempt, later each time; or give up and say why."""
-    batch = end(session, batch_id, BatchStatus.FAILED, failure=reason)
-    targets = targets_of(session, batch_id)
+def fail(
+    session: Session, batch_id: uuid.UUID, reason: str, *, permanent: bool, max_attempts: int, splits: bool = True
+) -> None:
+    """Give the batch's deletions back for another attempt, later each time; or give up and say why.
+
+    Giving up on several at once would let one hold up the others, so they go on in batches of half the size. Without
+    `splits` they do not: what failed has nothing to do with what is in the batch.
+    """
+    targets, moment = targets_of(session, batch_id), clock(session)
+    limit = half(targets) if splits else None
+    given_up = [target for target in targets if permanent or target.attempts >= max_attempts]
+    released = len(given_up) if limit else 0
+    told = f"{reason.rstrip('.')}. {released} of its {len(targets)} deletions go on in batches of at most {limit}."
+    batch = end(session, batch_id, BatchStatus.FAILED, failure=told if released else reason)
     for target in targets:
-        target.failure = reason
-        given_up = permanent or target.attempts >= max_attempts
-        target.status = DeletionStatus.FAILED if given_up else DeletionStatus.PENDING
-        target.not_before = now() + min(timedelta(seconds=2**target.attempts), LONGEST_BACKOFF)
+        target.status, target.failure = DeletionStatus.PENDING, reason
+        target.not_before = moment + min(timedelta(seconds=2**target.attempts), LONGEST_BACKOFF)
+    for target in given_up:
+        give_up(target, reason, limit, moment)
     deletions.refresh(session, [target.deletion_id for target in targets])
-    audit.record(session, batch.worker, "batch.failed", batch_id, reason=reason, deletions=_ids(targets))
+    audit.record(session, batch.worker, "batch.failed", batch_id, reason=batch.failure, deletions=_ids(targets))
 
 
-def models_to_ring(session: Session) -> Sequence[uuid.UUID]:
-    """Models with work that nobody is doing: due deletions without a live batch, or a batch whose lease ran out."""
-    live = select(Batch.model_id).where(Batch.status == BatchStatus.RUNNING, Batch.lease_expires_at > now())
-    waiting = select(DeletionTarget.model_id).where(
-        DeletionTarget.status == DeletionStatus.PENDING,
-        DeletionTarget.not_before <= now(),
-        DeletionTarget.model_id.not_in(live),
+def _freed(
+    session: Session, model_id: uuid.UUID, moment: datetime, max_attempts: int
+) -> Sequence[DeletionTarget] | None:
+    """The deletions of a batch whose lease ran out, which ends here. None when a batch is alive."""
+    running = session.scalar(
+        select(Batch)
+        .where(Batch.model_id == model_id, Batch.status == BatchStatus.RUNNING)
+        .with_for_update(key_share=True)
     )
-    expired = select(Batch.model_id).where(Batch.status == BatchStatus.RUNNING, Batch.lease_expires_at <= now())
-    return session.scalars(waiting.union(expired)).all()
-
-
-def _is_free(session: Session, model_id: uuid.UUID) -> bool:
-    """True when no batch runs; one whose lease ran out is ended here and its deletions set free."""
-    running = session.scalar(select(Batch).where(Batch.model_id == model_id, Batch.status == BatchStatus.RUNNING))
     if running is None:
-        return True
-    if running.lease_expires_at > now():
-        return False
+        return []
+    if running.lease_expires_at > moment:
+        return None
     end(session, running.id, BatchStatus.ABANDONED, failure=WORKER_SILENT)
-    for target in targets_of(session, running.id):
+    targets = targets_of(session, running.id)
+    limit = half(targets)
+    for target in targets:
         target.status, target.failure = DeletionStatus.PENDING, WORKER_SILENT
+        if target.attempts >= max_attempts:
+            give_up(target, WORKER_SILENT, limit, moment)
     session.flush()
     audit.record(session, "lethe", "batch.abandoned", running.id, worker=running.worker)
-    return True
+    return targets
 
 
-def _due(session: Session, model_id: uuid.UUID, window_seconds: float) -> Sequence[DeletionTarget]:
-    """Once one deletion is due, those still inside their batch window ride along; those in backoff do not."""
-    moment = now()
-    pending = session.scalars(
-        select(DeletionTarget)
-        .where(
-            DeletionTarget.model_id == model_id,
-            DeletionTarget.status == DeletionStatus.PENDING,
-            DeletionTarget.not_before <= moment + timedelta(seconds=window_seconds),
-        )
-        .with_for_update()
-    ).all()
-    return pending if any(target.not_before <= moment for target in pending) else []
-
-
-def _workable(session: Session, model_id: uuid.UUID, terms: ClaimTerms) -> Sequence[DeletionTarget]:
-    """The due deletions, less those that need no worker: already erased, or too many workers were lost on them."""
-    targets = _due(session, model_id, terms.window_seconds)
-    holding = _with_records(session, model_id)
+def _begin(
+    session: Session,
+    model: Model,
+    worker: str,
+    targets: Sequence[DeletionTarget],
+    moment: datetime,
+    lease_seconds: float,
+) -> Batch:
+    batch = Batch(
+        id=uuid.uuid4(),
+        model_id=model.id,
+        status=BatchStatus.RUNNING,
+        worker=worker,
+        lease_expires_at=moment + timedelta(seconds=lease_seconds),
+    )
+    session.add(batch)
+    model.turn += 1
+    session.flush()
     for target in targets:
-        if target.attempts >= terms.max_attempts:
-            target.status = DeletionStatus.FAILED
-        elif target.deletion_id not in holding:
-            target.status, target.failure = DeletionStatus.COMPLETED, None
-    settled = [target for target in targets if target.status != DeletionStatus.PENDING]
-    deletions.refresh(session, [target.deletion_id for target in settled])
-    return [target for target in targets if target.status == DeletionStatus.PENDING]
-
-
-def _with_records(session: Session, model_id: uuid.UUID) -> set[uuid.UUID]:
-    """The pending deletions that have something left to forget in this model."""
-    of_subjects = select(DeletionSubject.deletion_id).join(Record, Record.subject_id == DeletionSubject.subject_id)
-    named = select(DeletionRecord.deletion_id).join(
-        Record, and_(Record.model_id == DeletionRecord.model_id, Record.record == DeletionRecord.record)
-    )
-    pending = select(DeletionTarget.deletion_id).where(
-        DeletionTarget.model_id == model_id, DeletionTarget.status == DeletionStatus.PENDING
-    )
-    found = [
-        query.where(Record.model_id == model_id, column.in_(pending))
-        for query, column in ((of_subjects, DeletionSubject.deletion_id), (named, DeletionRecord.deletion_id))
-    ]
-    return set(session.scalars(found[0].union(found[1])))
+        target.status, target.batch_id, target.failure = DeletionStatus.RUNNING, batch.id, None
+        target.attempts += 1
+    audit.record(session, worker, "batch.claimed", batch.id, model=str(model.id), deletions=_ids(targets))
+    return batch
 
 
 def _claim_of(session: Session, model: Model, batch: Batch) -> Claim:

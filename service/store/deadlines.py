@@ -23,6 +23,15 @@ def latest(regulation: str, received_at: datetime) -> datetime:
     return _later(regulation, received_at, periods={"gdpr": 3, "ccpa": 2}[regulation])
 
 
+def held_until(received_at: datetime, due_at: datetime, window_seconds: float) -> datetime:
+    """How long a deletion may wait for others to share a batch with: at most a tenth of the time that it has.
+
+    An extension does not make it wait longer: this is counted once, at receipt.
+    """
+    left = max(due_at - received_at, timedelta())
+    return received_at + min(timedelta(seconds=window_seconds), left / 10)
+
+
 def _later(regulation: str, moment: datetime, periods: int) -> datetime:
     return _months_later(moment, periods) if regulation == "gdpr" else moment + timedelta(days=45 * periods)
 

@@ -17,8 +17,17 @@ from sqlalchemy.orm import Session
 from service.store import audit, outbox
 from service.store.errors import NotFound
 from service.store.received import Received
-from service.store.states import DeletionStatus
-from service.store.tables import Batch, Certificate, Deletion, DeletionRecord, DeletionSubject, DeletionTarget, now
+from service.store.states import DeletionStatus, Device
+from service.store.tables import (
+    Batch,
+    Certificate,
+    Deletion,
+    DeletionRecord,
+    DeletionSubject,
+    DeletionTarget,
+    Model,
+    now,
+)
 
 OPEN = (DeletionStatus.PENDING, DeletionStatus.RUNNING, DeletionStatus.FAILED)
 """Not done and not taken back: the deadline still counts."""
@@ -51,6 +60,8 @@ class TargetView:
     percent: float | None = None
     estimated_end: datetime | None = None
     certificate_id: uuid.UUID | None = None
+    batch_limit: int | None = None
+    device: str = Device.CPU
 
 
 @dataclass(frozen=True)
@@ -90,8 +101,8 @@ def views(session: Session, deletions: Sequence[Deletion]) -> Sequence[DeletionV
     ):
         commitments[subject.deletion_id].append(subject.commitment)
     targets: dict[uuid.UUID, list[TargetView]] = {deletion_id: [] for deletion_id in ids}
-    for target, batch, certificate_id in session.execute(_targets_of(ids)):
-        targets[target.deletion_id].append(_target_view(target, batch, certificate_id))
+    for target, device, batch, certificate_id in session.execute(_targets_of(ids)):
+        targets[target.deletion_id].append(_target_view(target, device, batch, certificate_id))
     records: dict[uuid.UUID, list[NamedRecord]] = {deletion_id: [] for deletion_id in ids}
     for record in session.scalars(_records_of(ids)):
         records[record.deletion_id].append(NamedRecord(record.model_id, record.record))
@@ -126,7 +137,7 @@ def _refresh_chunk(session: Session, ids: Sequence[uuid.UUID]) -> None:
     ):
         statuses[deletion_id].add(status)
     certified = set(session.scalars(select(Certificate.deletion_id).where(Certificate.deletion_id.in_(ids))))
-    changes = []
+    changes, completed = [], []
     for deletion in locked:
         before, deletion.status = deletion.status, _overall(statuses[deletion.id])
         if deletion.status != before:
@@ -134,7 +145,8 @@ def _refresh_chunk(session: Session, ids: Sequence[uuid.UUID]) -> None:
         if deletion.status == DeletionStatus.COMPLETED and deletion.completed_at is None:
             deletion.completed_at = now()
             deletion.outcome = None if deletion.id in certified else ALREADY_ERASED
-            audit.record(session, "lethe", "deletion.completed", deletion.id)
+            completed.append(deletion.id)
+    audit.record_each(session, "lethe", "deletion.completed", {deletion_id: {} for deletion_id in completed})
     outbox.enqueue(session, changes)
 
 
@@ -145,9 +157,10 @@ def _overall(statuses: set[str]) -> DeletionStatus:
     return DeletionStatus.COMPLETED
 
 
-def _targets_of(deletion_ids: Sequence[uuid.UUID]) -> Select[DeletionTarget, Batch, uuid.UUID]:
+def _targets_of(deletion_ids: Sequence[uuid.UUID]) -> Select[DeletionTarget, str, Batch, uuid.UUID]:
     return (
-        select(DeletionTarget, Batch, Certificate.id)
+        select(DeletionTarget, Model.device, Batch, Certificate.id)
+        .join(Model, Model.id == DeletionTarget.model_id)
         .outerjoin(Batch, Batch.id == DeletionTarget.batch_id)
         .outerjoin(
             Certificate,
@@ -166,7 +179,9 @@ def _records_of(deletion_ids: Sequence[uuid.UUID]) -> Select[DeletionRecord]:
     )
 
 
-def _target_view(target: DeletionTarget, batch: Batch | None, certificate_id: uuid.UUID | None) -> TargetView:
+def _target_view(
+    target: DeletionTarget, device: str, batch: Batch | None, certificate_id: uuid.UUID | None
+) -> TargetView:
     running = batch if batch and target.status == DeletionStatus.RUNNING else None
     return TargetView(
         model_id=target.model_id,
@@ -177,6 +192,8 @@ def _target_view(target: DeletionTarget, batch: Batch | None, certificate_id: uu
         percent=running.percent if running else None,
         estimated_end=_estimated_end(running.started_at, running.percent) if running else None,
         certificate_id=certificate_id,
+        batch_limit=target.batch_limit,
+        device=device,
     )
 
 

@@ -7,11 +7,19 @@ import uuid
 import structlog
 from celery import Celery
 from kombu.exceptions import OperationalError
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.store.database import Database
+from service.store.states import Device
+from service.store.tables import Model
 
 FORGET_TASK = "worker.forget"
 CHECK_TASK = "worker.check"
 EXPIRY_SECONDS = 60
 """A doorbell nobody answered in this time is dropped: the sweep has rung again long since."""
+QUEUES = {device: f"lethe.{device}" for device in Device}
+"""Where to ring for a model; in Redis each is a list of that very name, whose length says how much waits."""
 
 log = structlog.get_logger("doorbell")
 
@@ -21,6 +29,10 @@ def celery_app(broker: str) -> Celery:
     app = Celery("lethe", broker=broker, set_as_current=False)
     app.conf.update(
         task_ignore_result=True,
+        # A message is a model id and a number: nothing that needs, or gets, more than JSON.
+        task_serializer="json",
+        accept_content=["json"],
+        task_default_queue=QUEUES[Device.CPU],
         broker_transport_options={"socket_connect_timeout": 2, "socket_timeout": 10, "max_retries": 1},
         broker_connection_retry_on_startup=True,
     )
@@ -28,20 +40,26 @@ def celery_app(broker: str) -> Celery:
 
 
 class Doorbell:
-    def __init__(self, broker: str) -> None:
+    def __init__(self, broker: str, database: Database) -> None:
         self._app = celery_app(broker)
+        self._database = database
 
     def ring(self, model_id: uuid.UUID, delay_seconds: float = 0.0, task: str = FORGET_TASK) -> bool:
-        """Wake a worker for a model. An unreachable broker is logged, not raised: the row is committed."""
+        """Wake a worker that has what the model needs.
+
+        An unreachable broker is logged, not raised: the row is committed.
+        """
         try:
+            queue, turn = self._line_of(model_id)
             self._app.send_task(
                 task,
-                args=[str(model_id)],
+                args=[str(model_id), turn] if task == FORGET_TASK else [str(model_id)],
+                queue=queue,
                 countdown=delay_seconds,
                 expires=delay_seconds + EXPIRY_SECONDS,
                 retry=False,
             )
-        except (OperationalError, OSError) as error:
+        except (OperationalError, OSError, SQLAlchemyError) as error:
             log.warning("doorbell.silent", model_id=str(model_id), reason=type(error).__name__)
             return False
         return True
@@ -53,3 +71,10 @@ class Doorbell:
 
     def close(self) -> None:
         self._app.close()
+
+    def _line_of(self, model_id: uuid.UUID) -> tuple[str, int]:
+        """Where to ring, and for which turn: once the next batch has begun, this doorbell is answered."""
+        with self._database.reading() as session:
+            found = session.execute(select(Model.device, Model.turn).where(Model.id == model_id)).first()
+        device, turn = found or (Device.CPU, 0)
+        return QUEUES[Device(device)], turn

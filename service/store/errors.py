@@ -12,6 +12,8 @@ StoreError
 ├── InvalidExtension         a deadline that the regulation does not allow
 ├── NotResendable            the callback was delivered, or is still being tried
 ├── ArtifactDamaged          a file no longer has the content it is named after
+├── ArtifactsAway            the store of the artifacts cannot be reached or used
+├── DiskFull                 there is no room for a file; nothing was stored
 ├── PolicyMissed             a bound above what the model's policy allows: not published
 └── LeaseLost                another worker took the batch over: nothing may be published
 """
@@ -66,6 +68,14 @@ class NotResendable(StoreError):
 
 
 class ArtifactDamaged(StoreError):
+    pass
+
+
+class ArtifactsAway(StoreError):
+    pass
+
+
+class DiskFull(StoreError):
     pass
 
 

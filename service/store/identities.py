@@ -6,10 +6,10 @@ import hmac
 import secrets
 import unicodedata
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import exists, select
+from sqlalchemy import delete, exists, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -76,12 +76,25 @@ def ensure_subjects(session: Session, lookups: Iterable[bytes]) -> Mapping[bytes
 
 
 def forget_subjects(session: Session, subject_ids: Iterable[uuid.UUID]) -> int:
-    """Destroy the keys of those who have no record left anywhere; their commitments can no longer be linked."""
-    ids = list(subject_ids)
-    orphaned = session.scalars(
-        select(Subject).where(Subject.id.in_(ids), ~exists().where(Record.subject_id == Subject.id))
-    ).all()
-    for subject in orphaned:
-        session.delete(subject)
-    session.flush()
-    return len(orphaned)
+    """Destroy the keys of those who have no record left anywhere; their commitments can no longer be linked.
+
+    Locked first, in one order: of two workers that erase somebody's last records in two models at once, the second
+    then sees what the first did. Else each would leave the key to the other.
+    """
+    ids = sorted(subject_ids)
+    chunks = [ids[start : start + INSERT_CHUNK] for start in range(0, len(ids), INSERT_CHUNK)]
+    for chunk in chunks:
+        session.execute(
+            select(Subject.id).where(Subject.id.in_(chunk)).order_by(Subject.id).with_for_update(key_share=True)
+        )
+    return sum(_destroy_keys(session, chunk) for chunk in chunks)
+
+
+def _destroy_keys(session: Session, ids: Sequence[uuid.UUID]) -> int:
+    destroyed = session.execute(
+        delete(Subject)
+        .where(Subject.id.in_(ids), ~exists().where(Record.subject_id == Subject.id))
+        .returning(Subject.id)
+        .execution_options(synchronize_session=False)
+    )
+    return len(destroyed.all())

@@ -6,7 +6,7 @@ import functools
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, cast
 
 from sqlalchemy import Table, func, insert, select
@@ -169,7 +169,8 @@ def _record_rows(draft: Draft) -> Iterator[dict[str, Any]]:
 
 def _target_rows(draft: Draft) -> Iterator[dict[str, Any]]:
     received_at = draft.deletion.received_at
-    times = {"received_at": received_at, "not_before": received_at + timedelta(seconds=draft.new.window_seconds)}
+    not_before = deadlines.held_until(received_at, draft.deletion.due_at, draft.new.window_seconds)
+    times = {"received_at": received_at, "not_before": not_before}
     common = {"deletion_id": draft.deletion.id, "status": DeletionStatus.PENDING, **times}
     for model_id in draft.model_ids:
         yield {**common, "model_id": model_id}

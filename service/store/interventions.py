@@ -105,7 +105,7 @@ def _retry(session: Session, deletion_ids: Sequence[uuid.UUID], actor: str) -> R
     moment = now()
     for target in targets:
         target.status, target.attempts, target.not_before = DeletionStatus.PENDING, 0, moment
-        target.failure = None  # from here on it is in the history
+        target.failure, target.batch_limit = None, None  # from here on it is in the history
     refresh(session, by_deletion)
     return Retried(len(by_deletion), frozenset(target.model_id for target in targets))
 

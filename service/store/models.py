@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,13 @@ from service.store import audit, policies
 from service.store.artifacts import ArtifactStore, adopt, write_ahead
 from service.store.database import Database
 from service.store.datasets import Dataset, load_arrays, uploaded_dataset
-from service.store.errors import InvalidRegistration, NotFound
+from service.store.errors import DiskFull, InvalidRegistration, NotFound
 from service.store.identities import ensure_subjects
 from service.store.layouts import UNKNOWN_LAYOUT, Layout
 from service.store.paging import Page, Position, Window, cut, newest_first
+from service.store.states import Device
 from service.store.tables import Artifact, Model, Record, Version
-from service.store.tensor_files import Content
+from service.store.tensor_files import Content, Piece
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Registration:
     lookups: Sequence[bytes]
     never_seen: Content | None = None
     posterior_kind: str = "variational"
+    device: Device = Device.CPU
     layout: Layout = UNKNOWN_LAYOUT
     """What its tensors must look like, as far as the family is known here."""
 
@@ -50,11 +52,12 @@ def register(database: Database, artifacts: ArtifactStore, registration: Registr
     dataset = uploaded_dataset(registration.records)
     _check_fit(registration, dataset)
     model_id = uuid.uuid4()
-    posterior_digest = write_ahead(database, artifacts, model_id, "posterior", registration.posterior)
-    dataset_digest = write_ahead(database, artifacts, model_id, "dataset", *dataset.pieces())
-    never_seen_digest = None
+    files: dict[str, Sequence[Piece]] = {"posterior": [registration.posterior], "dataset": dataset.pieces()}
     if registration.never_seen is not None:
-        never_seen_digest = write_ahead(database, artifacts, model_id, "never_seen", registration.never_seen)
+        files["never_seen"] = [registration.never_seen]
+    digests = _store_files(database, artifacts, model_id, files)
+    posterior_digest, dataset_digest = digests["posterior"], digests["dataset"]
+    never_seen_digest = digests.get("never_seen")
     with database.writing() as session:
         _add_model(session, model_id, registration, never_seen_digest)
         session.add(
@@ -66,11 +69,25 @@ def register(database: Database, artifacts: ArtifactStore, registration: Registr
                 record_count=len(dataset.records),
             )
         )
-        for digest in (posterior_digest, dataset_digest, never_seen_digest):
-            if digest is not None:
-                adopt(session, model_id, digest)
+        for digest in digests.values():
+            adopt(session, model_id, digest)
         audit.record(session, actor, "model.registered", model_id, posterior=posterior_digest, dataset=dataset_digest)
     return model_id
+
+
+def _store_files(
+    database: Database, artifacts: ArtifactStore, model_id: uuid.UUID, files: Mapping[str, Sequence[Piece]]
+) -> dict[str, str]:
+    """The digest of each, by kind. On a full disk what was stored makes room at once, not when its row is due."""
+    digests: dict[str, str] = {}
+    try:
+        for kind, pieces in files.items():
+            digests[kind] = write_ahead(database, artifacts, model_id, kind, *pieces)
+    except DiskFull:
+        for digest in digests.values():
+            artifacts.destroy(model_id, digest)
+        raise
+    return digests
 
 
 def find_model(session: Session, model_id: uuid.UUID) -> Model:
@@ -135,6 +152,7 @@ def _add_model(
             name=registration.name,
             family=registration.family,
             posterior_kind=registration.posterior_kind,
+            device=registration.device,
             config=registration.config,
             policy=registration.policy,
             never_seen_digest=never_seen_digest,

@@ -11,20 +11,18 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from service.store import audit, certificates, deletions
+from service.store import audit, deletions
 from service.store.artifacts import adopt, schedule_destruction
-from service.store.batches import Claim, end, records_of, targets_of
-from service.store.certificates import Evidence
+from service.store.batches import Claim, end, records_of
+from service.store.certificates import Evidence, Forgetting
+from service.store.certifying import complete_and_certify
 from service.store.errors import PolicyMissed
 from service.store.identities import forget_subjects
 from service.store.models import current_version
 from service.store.policies import LEVELS
 from service.store.signing import StatementSigner
-from service.store.states import BatchStatus, DeletionStatus
+from service.store.states import BatchStatus
 from service.store.tables import (
-    Certificate,
-    Deletion,
-    DeletionRecord,
     DeletionSubject,
     DeletionTarget,
     Model,
@@ -67,12 +65,12 @@ def publish(
         epsilon=processed.evidence.epsilon,
         level=processed.evidence.level,
     )
-    targets = targets_of(session, batch.id)
     evidence = _name_worst(session, claim, processed.evidence)
-    issued = [_certify(session, target, model, claim.policy, before, after, evidence, signer) for target in targets]
+    forgetting = Forgetting(model, claim.policy, before, after, evidence)
+    certified = complete_and_certify(session, batch.id, forgetting, signer)
     _erase(session, claim, batch.worker)
-    deletions.refresh(session, [target.deletion_id for target in targets])
-    return issued
+    deletions.refresh(session, certified)
+    return list(certified.values())
 
 
 def _check_policy(policy: Mapping[str, Any], evidence: Evidence) -> None:
@@ -124,47 +122,6 @@ def _add_version(session: Session, before: Version, processed: Processed, retent
         adopt(session, after.model_id, digest)
     session.flush()
     return after
-
-
-def _certify(
-    session: Session,
-    target: DeletionTarget,
-    model: Model,
-    policy: Mapping[str, Any],
-    before: Version,
-    after: Version,
-    evidence: Evidence,
-    signer: StatementSigner,
-) -> uuid.UUID:
-    deletion = session.get_one(Deletion, target.deletion_id)
-    commitments = session.scalars(
-        select(DeletionSubject.commitment).where(DeletionSubject.deletion_id == deletion.id)
-    ).all()
-    named_records = session.scalars(
-        select(DeletionRecord.record)
-        .where(DeletionRecord.deletion_id == deletion.id, DeletionRecord.model_id == model.id)
-        .order_by(DeletionRecord.record)
-    ).all()
-    issued_at = now()
-    certificate_id, bundle = certificates.issue(
-        signer, deletion, commitments, named_records, model, policy, before, after, evidence, issued_at
-    )
-    session.add(
-        Certificate(
-            id=certificate_id,
-            deletion_id=deletion.id,
-            model_id=model.id,
-            version_id=after.id,
-            batch_id=target.batch_id,
-            level=evidence.level,
-            epsilon=evidence.epsilon,
-            issued_at=issued_at,
-            bundle=bundle,
-        )
-    )
-    target.status = DeletionStatus.COMPLETED
-    audit.record(session, "lethe", "certificate.issued", certificate_id, deletion=str(deletion.id))
-    return certificate_id
 
 
 def _erase(session: Session, claim: Claim, worker: str) -> None:

@@ -28,7 +28,14 @@ class BatchStatus(StrEnum):
     RUNNING = "running"  # a worker holds its lease
     PUBLISHED = "published"  # its version is current, or was
     FAILED = "failed"  # it raised; its deletions went back to pending or failed
-    ABANDONED = "abandoned"  # its lease ran out; another batch took its deletions
+    ABANDONED = "abandoned"  # its lease ran out or was given back; its deletions are in another batch, or wait for one
+
+
+class Device(StrEnum):
+    """What a model needs to be worked on; a queue of the broker and a class of workers for each."""
+
+    CPU = "cpu"  # any worker will do; one that has a GPU uses it
+    CUDA = "cuda"  # only a worker with a GPU
 
 
 class CallbackStatus(StrEnum):

@@ -23,7 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-from service.store.states import CallbackStatus
+from service.store.states import CallbackStatus, Device
 
 
 def now() -> datetime:
@@ -85,6 +85,10 @@ class Model(Base):
     family: Mapped[str] = mapped_column(String(50))
     posterior_kind: Mapped[str] = mapped_column(String(16))
     """`variational` parameters, or `samples` of a chain."""
+    device: Mapped[str] = mapped_column(String(16), default=Device.CPU)
+    """Which workers may take it; fixed at registration."""
+    turn: Mapped[int] = mapped_column(default=0)
+    """Counts its batches. A doorbell rung before the latest one began is answered by it (batches.py)."""
     config: Mapped[dict[str, Any]]
     policy: Mapped[dict[str, Any]]
     """What a version must meet to be published: epsilon, level, rungs, seconds."""
@@ -200,6 +204,8 @@ class DeletionTarget(Base):
     attempts: Mapped[int] = mapped_column(default=0)
     not_before: Mapped[datetime]
     """When an attempt may start: after the batch window at first, later after each failure."""
+    batch_limit: Mapped[int | None]
+    """The largest batch that it may be in, after a larger one failed for good. Null for any."""
     failure: Mapped[str | None] = mapped_column(Text)
     policy: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     """The model's policy when the request was received. Null as long as that is the model's policy still: whoever

@@ -69,9 +69,12 @@ def embedded_environment() -> dict[str, str]:
 
 
 @contextmanager
-def starting(folder: Path, env: Mapping[str, str], output: IO[bytes] | None = None) -> Iterator[Running]:
+def starting(
+    folder: Path, env: Mapping[str, str], output: IO[bytes] | None = None, workers: int = 1
+) -> Iterator[Running]:
     data_dir, port = folder / "data", free_port()
     command = [sys.executable, "-m", "lethe", "up", "--data-dir", str(data_dir), "--port", str(port)]
+    command += ["--workers", str(workers)]
     data_dir.mkdir()
     log_file = ["--log-file", str(data_dir / "service.log")]
     process = subprocess.Popen([*command, *log_file], env=env, cwd=folder, stdout=output, stderr=output)

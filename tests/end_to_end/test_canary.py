@@ -103,7 +103,7 @@ def test_an_identity_is_nowhere_before_during_and_after(scene: Scene) -> None:
             _delete_by_command(scene.up)
             waiting = _plant(scene, receiver, sound, fragile)
             assert {scene.status(one) for one in waiting.values()} == {"pending"}
-            assert {"lethe.db", "lethe.db-wal", "service.log", "redis b'celery'"} <= {
+            assert {"lethe.db", "lethe.db-wal", "service.log", "redis b'lethe.cpu'"} <= {
                 at for at, _ in scene.everywhere()
             }
             assert scene.found() == {}

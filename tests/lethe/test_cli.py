@@ -115,3 +115,9 @@ def test_verify_speaks_in_exit_codes_and_json(tmp_path: Path) -> None:
     bad = RUN.invoke(app, ["verify", "receipt.json", "--key", "key.pem", "--json"])
     assert (bad.exit_code, json.loads(bad.output)["verified"]) == (1, False)
     assert RUN.invoke(app, ["verify", "nowhere.json", "--key", "key.pem"]).exit_code == 2
+
+
+def test_a_worker_serves_only_queues_that_there_are() -> None:
+    refused = RUN.invoke(app, ["worker", "--queues", "lethe.cpu,lethe.tpu"])
+    assert refused.exit_code == 2
+    assert "choose some of lethe.cpu, lethe.cuda" in refused.output

@@ -64,7 +64,7 @@ def test_no_door_lets_an_identity_through(
     assert not leaks(api.call(None, "GET", "/metrics").content)
     client = redis.Redis.from_url(broker.replace("redis+socket://", "unix://"))
     stored = [*table_contents(database), *redis_contents(client)]
-    assert {"table subjects", "table deletions", "table idempotency_keys", "redis b'celery'"} <= {
+    assert {"table subjects", "table deletions", "table idempotency_keys", "redis b'lethe.cpu'"} <= {
         at for at, _ in stored
     }
     assert {at: found for at, content in stored if (found := leaks(content))} == {}

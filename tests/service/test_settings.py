@@ -89,6 +89,15 @@ def test_a_malformed_setting_is_named_without_its_value(monkeypatch: pytest.Monk
     assert "soon" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(("name", "most"), [("LETHE_LEASE_SECONDS", 45), ("LETHE_SWEEP_SECONDS", 10)])
+def test_a_dead_workers_batch_must_go_on_within_a_minute(monkeypatch: pytest.MonkeyPatch, name: str, most: int) -> None:
+    monkeypatch.setenv(name, str(most))
+    load_settings()
+    monkeypatch.setenv(name, str(most + 1))
+    with pytest.raises(ConfigurationError, match=f"{name}.*choose at most {most}.*within 60 seconds"):
+        load_settings()
+
+
 def test_callback_targets_must_be_hosts_or_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LETHE_CALLBACK_ALLOW", "10.0.0.0/8, hooks.internal")
     assert load_settings().callback_targets.hosts == {"hooks.internal"}

@@ -3,8 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import redis
 
 from service.settings import Settings
+from service.store.doorbell import QUEUES
+from service.store.states import Device
 from worker.workshop import Workshop
 
 
@@ -12,4 +15,14 @@ from worker.workshop import Workshop
 def workshop(settings: Settings) -> Iterator[Workshop]:
     opened = Workshop.open(settings)
     yield opened
+    opened.doorbell.close()
     opened.database.close()
+
+
+@pytest.fixture
+def queue(settings: Settings) -> Iterator[redis.Redis]:
+    """The broker, with nothing in the queue that any worker serves."""
+    with redis.Redis.from_url(settings.broker.replace("redis+socket://", "unix://")) as client:
+        client.delete(QUEUES[Device.CPU])
+        yield client
+        client.delete(QUEUES[Device.CPU])

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
-import textwrap
 import uuid
 from datetime import timedelta
 
@@ -38,6 +35,7 @@ from service.store.tables import (
     now,
 )
 from tests import samples
+from tests.worker.processes import start_forgetting
 from worker import forget
 from worker.forget import forget_pending
 from worker.lease import Lease
@@ -221,7 +219,7 @@ def test_a_damaged_artifact_is_retried_not_published(
     with database.writing() as session:
         found = find(session, view.deletion.id, caller=None)
         assert (found.deletion.status, found.targets[0].attempts) == ("pending", 1)
-        assert "ArtifactDamaged" in (found.targets[0].failure or "")
+        assert "restore it from the backup" in (found.targets[0].failure or "")
         session.execute(update(DeletionTarget).values(not_before=now()))
     path.write_bytes(whole)
     forget_pending(workshop, model_id)
@@ -262,33 +260,9 @@ def test_a_worker_killed_at_any_point_loses_nothing(
 
 def _run_and_die(settings: Settings, model_id: uuid.UUID, patch: str) -> None:
     """A real process that gets SIGKILL at the given point."""
-    script = f"""
-        import os, signal, uuid
-        import service.store.publishing, worker.forget
-        from service.settings import load_settings
-        from worker.workshop import Workshop
-
-        def die(*args, **options):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        {patch}
-        worker.forget.forget_pending(Workshop.open(load_settings()), uuid.UUID("{model_id}"))
-    """
-    assert settings.database_url
-    assert settings.redis_url
-    assert settings.identity_key
-    assert settings.signing_key
-    env = {
-        "DATABASE_URL": settings.database_url.get_secret_value(),
-        "REDIS_URL": settings.redis_url.get_secret_value(),
-        "LETHE_IDENTITY_KEY": settings.identity_key.get_secret_value(),
-        "LETHE_SIGNING_KEY": settings.signing_key.get_secret_value(),
-        "LETHE_DATA_DIR": str(settings.data_dir),
-        "LETHE_BATCH_WINDOW_SECONDS": "0",
-        "PATH": "/usr/bin:/bin",
-    }
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], env=env, capture_output=True, check=False)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
+    with start_forgetting(settings, model_id, patch) as dying:
+        _, told = dying.communicate(timeout=60)
+    assert dying.returncode == -signal.SIGKILL, told
 
 
 def test_every_log_line_of_a_deletion_carries_its_request_id(

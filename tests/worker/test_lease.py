@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+import time
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 from sqlalchemy import select, update
@@ -60,6 +62,24 @@ def test_a_long_job_tells_while_it_runs(
         kept.saw(Step("influence", 1, 0.5, 0.1))
         told = wait_until(lambda: batch_of(database).trace, "a beat")
     assert told["phases"][-1]["phase"] in ("claimed", "influence")
+
+
+def test_however_often_it_reports_a_job_is_written_once_a_second_at_most(
+    settings: Settings, database: Database, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert lease.PROGRESS_SECONDS == 1.0
+    monkeypatch.setattr(lease, "PROGRESS_SECONDS", 0.2)
+    beats: list[float] = []
+
+    def noted(*told: object) -> None:
+        beats.append(time.monotonic())
+
+    monkeypatch.setattr(lease, "heartbeat", noted)
+    with Lease(workshop, held(settings, database, workshop)) as kept:
+        while len(beats) < 3:
+            kept.report("newton", 0.5)
+        while_it_ran = beats[:]
+    assert all(later - earlier >= 0.19 for earlier, later in pairwise(while_it_ran))
 
 
 def test_a_lost_lease_is_not_told_to_anybody(settings: Settings, database: Database, workshop: Workshop) -> None:

@@ -23,7 +23,7 @@ def test_superseded_posteriors_are_destroyed_on_schedule_and_logged(
 ) -> None:
     """Erased rows at once, the posterior that knew them when its retention has passed."""
     kept = replace(workshop, settings=settings.model_copy(update={"superseded_retention_seconds": 3600.0}))
-    model_id, doorbell = samples.register_sample(settings, database), Doorbell(settings.broker)
+    model_id, doorbell = samples.register_sample(settings, database), Doorbell(settings.broker, database)
     with database.reading() as session:
         old = current_version(session, model_id)
     samples.ask(settings, database, 1)

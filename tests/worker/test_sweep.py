@@ -4,79 +4,128 @@ import base64
 import json
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 import redis
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from service.logs import configure_logging
 from service.settings import Settings
+from service.store.artifacts import write_ahead
 from service.store.batches import claim
 from service.store.database import Database
-from service.store.doorbell import CHECK_TASK, FORGET_TASK, Doorbell
+from service.store.doorbell import CHECK_TASK, FORGET_TASK, QUEUES, Doorbell
+from service.store.states import Device
 from service.store.summaries import page
-from service.store.tables import Batch, DeletionTarget, now
+from service.store.tables import Artifact, AuditEntry, Batch, Deletion, DeletionTarget, now
 from tests import samples
 from worker.check import check_current
 from worker.sweep import run_sweep, sweep_once
 from worker.workshop import Workshop
 
-QUEUE = "celery"
+QUEUE = QUEUES[Device.CPU]
 
 
-def rings(settings: Settings, workshop: Workshop, task: str = FORGET_TASK) -> list[uuid.UUID]:
-    """For which models one sweep leaves a message of this kind in the broker."""
-    doorbell = Doorbell(settings.broker)
-    with redis.Redis.from_url(settings.broker.replace("redis+socket://", "unix://")) as client:
-        client.delete(QUEUE)
-        sweep_once(workshop.database, workshop.artifacts, doorbell)
-        messages = [json.loads(message) for message in client.lrange(QUEUE, 0, -1)]
-    doorbell.close()
+def rings(queue: redis.Redis, workshop: Workshop, task: str = FORGET_TASK) -> list[uuid.UUID]:
+    """For which models one sweep leaves a message of this kind in the broker, in this order."""
+    queue.delete(QUEUE)
+    sweep_once(workshop.database, workshop.artifacts, workshop.doorbell)
+    return rung(queue, task)
+
+
+def rung(queue: redis.Redis, task: str = FORGET_TASK) -> list[uuid.UUID]:
+    messages = [json.loads(message) for message in reversed(queue.lrange(QUEUE, 0, -1))]
     bodies = [
         json.loads(base64.b64decode(message["body"])) for message in messages if message["headers"]["task"] == task
     ]
     return [uuid.UUID(arguments[0]) for arguments, *_ in bodies]
 
 
-def test_rings_for_waiting_work_that_nobody_does(settings: Settings, database: Database, workshop: Workshop) -> None:
+def test_rings_for_waiting_work_that_nobody_does(
+    settings: Settings, database: Database, workshop: Workshop, queue: redis.Redis
+) -> None:
     model_id = samples.register_sample(settings, database)
-    assert rings(settings, workshop) == []
+    assert rings(queue, workshop) == []
     samples.ask(settings, database, 1)
     samples.ask(settings, database, 2)
-    assert rings(settings, workshop) == [model_id]
+    assert rings(queue, workshop) == [model_id]
     with database.writing() as session:
         held = claim(session, model_id, "worker", workshop.terms)
     assert held is not None
     samples.ask(settings, database, 3)
-    assert rings(settings, workshop) == []  # its worker is alive
+    assert rings(queue, workshop) == []  # its worker is alive
     with database.writing() as session:
         session.execute(update(Batch).values(lease_expires_at=now() - timedelta(seconds=1)))
-    assert rings(settings, workshop) == [model_id]
+    assert rings(queue, workshop) == [model_id]
+
+
+def test_rings_first_where_the_deadline_is_nearest(
+    settings: Settings, database: Database, workshop: Workshop, queue: redis.Redis
+) -> None:
+    model_ids = [samples.register_sample(settings, database) for _ in range(3)]
+    for model_id, days in zip(model_ids, (20, 3, 11), strict=True):
+        view = samples.ask(settings, database, 1, model_ids=[model_id])
+        with database.writing() as session:
+            session.get_one(Deletion, view.deletion.id).due_at = now() + timedelta(days=days)
+    assert rings(queue, workshop) == [model_ids[1], model_ids[2], model_ids[0]]
+
+
+def test_many_sweeps_at_once_do_everything_and_log_each_destruction_once(
+    settings: Settings, database: Database, workshop: Workshop, queue: redis.Redis
+) -> None:
+    model_ids = [samples.register_sample(settings, database) for _ in range(3)]
+    samples.ask(settings, database, 1)
+    doomed = [
+        write_ahead(database, workshop.artifacts, model_id, "posterior", f"draft {number}".encode())
+        for model_id in model_ids
+        for number in range(5)
+    ]
+    with database.writing() as session:
+        session.execute(update(Artifact).where(Artifact.digest.in_(doomed)).values(destroy_at=now()))
+    together = threading.Barrier(4)
+
+    def sweep(_: int) -> None:
+        together.wait(timeout=30)
+        sweep_once(workshop.database, workshop.artifacts, workshop.doorbell)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(sweep, range(4)))
+    assert sorted(rung(queue)) == sorted(model_ids * 4)
+    with database.reading() as session:
+        logged = session.scalars(select(AuditEntry).where(AuditEntry.action == "artifact.destroyed")).all()
+        assert sorted((entry.concerns, entry.details["digest"]) for entry in logged) == sorted(
+            (str(artifact.model_id), artifact.digest)
+            for artifact in session.scalars(select(Artifact).where(Artifact.digest.in_(doomed)))
+        )
+        assert len(page(session, 5)) == 1
 
 
 def test_rings_for_versions_that_nobody_has_looked_at(
-    settings: Settings, database: Database, workshop: Workshop
+    settings: Settings, database: Database, workshop: Workshop, queue: redis.Redis
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    assert rings(settings, workshop, CHECK_TASK) == [model_id]
+    assert rings(queue, workshop, CHECK_TASK) == [model_id]
     check_current(workshop, model_id)
-    assert rings(settings, workshop, CHECK_TASK) == []
+    assert rings(queue, workshop, CHECK_TASK) == []
 
 
-def test_leaves_a_deletion_in_backoff_alone(settings: Settings, database: Database, workshop: Workshop) -> None:
+def test_leaves_a_deletion_in_backoff_alone(
+    settings: Settings, database: Database, workshop: Workshop, queue: redis.Redis
+) -> None:
     samples.register_sample(settings, database)
     samples.ask(settings, database, 1)
     with database.writing() as session:
         session.execute(update(DeletionTarget).values(not_before=now() + timedelta(minutes=1)))
-    assert rings(settings, workshop) == []
+    assert rings(queue, workshop) == []
 
 
 def test_sums_the_day_up_once_and_logs_it(
     settings: Settings, database: Database, workshop: Workshop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure_logging("INFO")
-    doorbell = Doorbell(settings.broker)
+    doorbell = Doorbell(settings.broker, workshop.database)
     for _ in range(2):
         sweep_once(workshop.database, workshop.artifacts, doorbell)
     doorbell.close()

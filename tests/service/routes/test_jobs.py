@@ -8,7 +8,8 @@ from sqlalchemy import update
 
 from service.settings import Settings
 from service.store import batches
-from service.store.artifacts import ArtifactStore, write_ahead
+from service.store.artifact_place import open_artifacts
+from service.store.artifacts import write_ahead
 from service.store.batches import Claim, ClaimTerms
 from service.store.certificates import Evidence
 from service.store.database import Database
@@ -46,7 +47,7 @@ def publish_claim(
     **bound: object,
 ) -> uuid.UUID:
     """As a worker would, with a bound of our choice. Returns the certificate of the batch's only deletion."""
-    artifacts = ArtifactStore(settings.artifact_dir)
+    artifacts = open_artifacts(settings)
     stated = {"epsilon": epsilon, "level": level, "epsilon_reverse": 2 * epsilon, "interval": None, **bound}
     tried = [
         {"name": "influence", "seconds": 0.25, "epsilon": 1.0},

@@ -11,7 +11,8 @@ from starlette.exceptions import HTTPException
 from service.logs import configure_logging
 from service.routes.models import byte_range
 from service.settings import Settings
-from service.store.artifacts import ArtifactStore, destroy_due
+from service.store.artifact_place import open_artifacts
+from service.store.artifacts import destroy_due
 from service.store.database import Database
 from service.store.models import current_version
 from service.store.states import Role
@@ -70,7 +71,7 @@ def test_versions_tell_what_became_of_them(api: Api, settings: Settings, databas
     with database.reading() as session:
         first = current_version(session, model_id)
     publish_sample(settings, database, model_id, 1)
-    destroy_due(database, ArtifactStore(settings.artifact_dir))
+    destroy_due(database, open_artifacts(settings))
     page = api.call(A, "GET", f"{PATH}/{model_id}/versions").json()
     new, old = page["items"]
     assert (new["number"], new["record_count"], new["superseded_at"]) == (2, 36, None)

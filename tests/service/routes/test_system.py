@@ -14,6 +14,7 @@ from lethe.embedded_redis import redis_command
 from service.broker_socket import broker_socket
 from service.errors import EVERY_ROW, ROUTING, TABLE
 from service.settings import Settings, load_settings
+from service.store import migrate
 from service.store.database import Database
 from service.store.doorbell import Doorbell
 from service.store.states import Role
@@ -90,7 +91,9 @@ def test_metrics_tell_the_state_of_the_work(api: Api, settings: Settings, databa
 def test_the_broker_may_be_away(tmp_path: Path) -> None:
     """Ringing fails quietly and works when Redis is there; also in a folder whose name a URL must quote."""
     settings = load_settings(tmp_path / "a#b c?d%20e")
-    doorbell = Doorbell(settings.broker)
+    database = Database(settings.database)
+    migrate.upgrade(database)
+    doorbell = Doorbell(settings.broker, database)
     model_id = uuid.uuid4()
     assert doorbell.ring(model_id) is False
     server = subprocess.Popen(redis_command(settings.data_dir))
@@ -100,11 +103,12 @@ def test_the_broker_may_be_away(tmp_path: Path) -> None:
             wait_until(lambda: answers(client), "Redis answers")
             doorbell.ping()
             assert doorbell.ring(model_id) is True
-            assert client.llen("celery") == 1
+            assert client.llen("lethe.cpu") == 1
     finally:
         server.terminate()
         server.wait()
         doorbell.close()
+        database.close()
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/no/such/path", "/api/v1/deletions", "/v2/discovery"])

@@ -10,11 +10,12 @@ import pytest
 from sqlalchemy import select, update
 
 from service.settings import Settings
-from service.store import batches
+from service.store import batches, interventions
 from service.store.batches import Claim, ClaimTerms
 from service.store.database import Database
 from service.store.errors import LeaseLost
 from service.store.tables import Batch, Deletion, DeletionTarget, Record, now
+from service.store.waiting import models_to_ring
 from tests import samples
 
 TERMS = ClaimTerms(lease_seconds=30, max_attempts=3, window_seconds=0)
@@ -81,6 +82,21 @@ def test_a_burst_inside_the_window_becomes_one_batch(settings: Settings, databas
     assert len(claimed.requests) == 2
 
 
+def test_a_long_window_gives_way_to_the_deadline_and_not_to_its_extension(
+    settings: Settings, database: Database
+) -> None:
+    weekly = settings.model_copy(update={"batch_window_seconds": 7 * 86_400.0})
+    samples.register_sample(settings, database)
+    asked = samples.ask(weekly, database, 1).deletion
+    latest = asked.received_at + (asked.due_at - asked.received_at) / 10
+    with database.writing() as session:
+        interventions.extend(session, asked.id, asked.due_at + timedelta(days=20), "more time", "operator")
+    with database.reading() as session:
+        assert (
+            session.scalars(select(DeletionTarget.not_before)).one() == latest < asked.received_at + timedelta(days=4)
+        )
+
+
 def test_an_expired_lease_is_taken_over_and_the_late_worker_is_fenced_off(
     settings: Settings, database: Database
 ) -> None:
@@ -89,10 +105,10 @@ def test_an_expired_lease_is_taken_over_and_the_late_worker_is_fenced_off(
     late = claim(database, model_id)
     assert late is not None
     with database.reading() as session:
-        assert list(batches.models_to_ring(session)) == []
+        assert list(models_to_ring(session)) == []
     expire(database, late.batch_id)
     with database.reading() as session:
-        assert list(batches.models_to_ring(session)) == [model_id]
+        assert list(models_to_ring(session)) == [model_id]
     taken = claim(database, model_id)
     assert taken is not None
     assert taken.forgotten == late.forgotten

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
-from sqlalchemy import select
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 
+from sqlalchemy import delete, select
+
+from service.settings import Settings
 from service.store.database import Database
 from service.store.identities import (
     Identity,
@@ -12,7 +17,8 @@ from service.store.identities import (
     find_subjects,
     forget_subjects,
 )
-from service.store.tables import Subject
+from service.store.tables import Record, Subject
+from tests.samples import lookup, register_sample
 
 HASHER = IdentityHasher(bytes(range(32)))
 
@@ -59,3 +65,24 @@ def test_a_subject_without_records_loses_its_key(database: Database) -> None:
     with database.reading() as session:
         assert find_subjects(session, [lookup]) == {}
         assert session.scalars(select(Subject)).all() == []
+
+
+def test_of_two_workers_that_erase_the_last_records_at_once_one_destroys_the_key(
+    settings: Settings, database: Database
+) -> None:
+    models = [register_sample(settings, database) for _ in range(2)]
+    with database.reading() as session:
+        subject_id = find_subjects(session, [lookup(settings, 0)])[lookup(settings, 0)].id
+    both_erased = threading.Barrier(2)
+
+    def erase(model_id: uuid.UUID) -> int:
+        with database.writing() as session:
+            session.execute(delete(Record).where(Record.model_id == model_id))
+            if database.engine.dialect.name == "postgresql":  # on SQLite writers come one by one
+                both_erased.wait(timeout=20)
+            return forget_subjects(session, [subject_id])
+
+    with ThreadPoolExecutor() as pool:
+        assert sorted(pool.map(erase, models)) == [0, 1]
+    with database.reading() as session:
+        assert session.get(Subject, subject_id) is None

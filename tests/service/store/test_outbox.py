@@ -43,7 +43,7 @@ def run_and_fail(database: Database, model_id: uuid.UUID) -> None:
         held = batches.claim(session, model_id, "worker", TERMS)
     assert held is not None
     with database.writing() as session:
-        batches.fail(session, held.batch_id, "disk full", permanent=True, max_attempts=3)
+        batches.fail(session, held.batch_id, "disk full", permanent=True, max_attempts=3, splits=False)
 
 
 def test_each_change_of_status_is_written_for_each_url(settings: Settings, database: Database) -> None:

@@ -37,3 +37,11 @@ def test_receipts_and_absences_are_canonical() -> None:
         assert rfc8785.dumps(parsed).decode() == bundle
         payload = base64.b64decode(parsed["envelope"]["payload"])
         assert rfc8785.dumps(json.loads(payload)) == payload
+
+
+@settings(max_examples=60, derandomize=True, deadline=None)
+@given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), ANYTHING | st.floats(-1e300, 1e300), max_size=4))
+def test_members_written_ahead_are_signed_as_the_same_bytes(predicate: dict[str, object]) -> None:
+    signer, subjects = StatementSigner(bytes(range(32))), [{"name": "m", "digest": {"sha256": "0" * 64}}]
+    written = {name: rfc8785.dumps(value) for name, value in predicate.items()}  # type: ignore[arg-type]
+    assert signer.sign_written("urn:x", subjects, written) == signer.sign("urn:x", subjects, predicate)

@@ -1,0 +1,41 @@
+"""What waits for a worker."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import and_, func, or_, select
+from sqlalchemy.orm import Session
+
+from service.store.clock import clock
+from service.store.states import BatchStatus, DeletionStatus
+from service.store.tables import Batch, Deletion, DeletionTarget
+
+
+def models_to_ring(session: Session) -> Sequence[uuid.UUID]:
+    """Models with work that nobody is doing: due deletions without a live batch, or a batch whose lease ran out.
+
+    The one with the earliest deadline comes first.
+    """
+    moment = clock(session)
+    live = select(Batch.model_id).where(Batch.status == BatchStatus.RUNNING, Batch.lease_expires_at > moment)
+    due = and_(DeletionTarget.status == DeletionStatus.PENDING, DeletionTarget.not_before <= moment)
+    return session.scalars(
+        select(DeletionTarget.model_id)
+        .join(Deletion, Deletion.id == DeletionTarget.deletion_id)
+        .where(or_(due, DeletionTarget.status == DeletionStatus.RUNNING), DeletionTarget.model_id.not_in(live))
+        .group_by(DeletionTarget.model_id)
+        .order_by(func.min(Deletion.due_at), DeletionTarget.model_id)
+    ).all()
+
+
+def is_due(session: Session, model_id: uuid.UUID, moment: datetime) -> bool:
+    """True when a deletion waits that a worker may take now."""
+    waiting = select(DeletionTarget.deletion_id).where(
+        DeletionTarget.model_id == model_id,
+        DeletionTarget.status == DeletionStatus.PENDING,
+        DeletionTarget.not_before <= moment,
+    )
+    return session.scalars(waiting.limit(1)).first() is not None

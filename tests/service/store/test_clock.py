@@ -1,0 +1,65 @@
+"""Workers whose clocks differ by minutes agree on whose lease is alive, as long as they share a database server."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import update
+
+from service.settings import Settings
+from service.store import batches, clock
+from service.store.batches import Claim, ClaimTerms
+from service.store.database import Database
+from service.store.tables import Batch, now
+from service.store.waiting import models_to_ring
+from tests import samples
+
+TERMS = ClaimTerms(lease_seconds=30, max_attempts=10, window_seconds=0)
+
+
+@pytest.fixture(params=[timedelta(minutes=-10), timedelta(minutes=10)], ids=["behind", "ahead"])
+def skew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> timedelta:
+    """This process's clock is off by ten minutes, in every place that leases are judged by it."""
+    off: timedelta = request.param
+    for module in (clock, batches):
+        monkeypatch.setattr(module, "now", lambda: now() + off)
+    return off
+
+
+def claim(database: Database, model_id: uuid.UUID) -> Claim | None:
+    with database.writing() as session:
+        return batches.claim(session, model_id, "worker", TERMS)
+
+
+def lease_ends(database: Database, claimed: Claim) -> timedelta:
+    with database.reading() as session:
+        return session.get_one(Batch, claimed.batch_id).lease_expires_at - now()
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_skewed_worker_neither_steals_a_live_lease_nor_keeps_a_dead_one(
+    settings: Settings, database: Database, skew: timedelta
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    samples.ask(settings, database, 1)
+    held = claim(database, model_id)
+    assert held is not None
+    assert timedelta(seconds=20) < lease_ends(database, held) < timedelta(seconds=40)
+    with database.writing() as session:
+        batches.heartbeat(session, held.batch_id, 30, "newton", 50)
+    assert timedelta(seconds=20) < lease_ends(database, held) < timedelta(seconds=40)
+    assert claim(database, model_id) is None
+    with database.writing() as session:
+        assert list(models_to_ring(session)) == []
+        session.execute(update(Batch).values(lease_expires_at=now() - timedelta(seconds=1)))
+    with database.reading() as session:
+        assert list(models_to_ring(session)) == [model_id]
+    assert claim(database, model_id) is not None
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_sqlite_has_the_clock_of_its_host(database: Database, skew: timedelta) -> None:
+    with database.reading() as session:
+        assert abs(clock.clock(session) - now() - skew) < timedelta(seconds=10)

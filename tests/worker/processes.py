@@ -1,0 +1,60 @@
+"""Workers as real processes, whose code a test may change before it runs: to die, to wait, to live by another clock."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import uuid
+
+from service.settings import Settings
+
+SCRIPT = """
+    import os, signal, sys, uuid
+    from datetime import UTC, datetime, timedelta
+    import service.store.tables
+
+    skew = timedelta(seconds={skew_seconds})
+    service.store.tables.now = lambda: datetime.now(UTC) + skew  # before anybody takes it from there
+
+    import service.store.publishing, worker.forget, worker.lease
+    from service.settings import load_settings
+    from worker.workshop import Workshop
+
+    def die(*args, **options):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def tell_and_wait(function):
+        def waiting(*args, **options):
+            result = function(*args, **options)
+            print("waiting", flush=True)
+            sys.stdin.readline()
+            return result
+        return waiting
+
+    {patch}
+    worker.forget.forget_pending(Workshop.open(load_settings()), uuid.UUID("{model_id}"))
+"""
+
+
+def start_forgetting(
+    settings: Settings, model_id: uuid.UUID, patch: str, skew_seconds: float = 0.0
+) -> subprocess.Popen[str]:
+    """One batch in a process of its own."""
+    assert settings.database_url
+    assert settings.redis_url
+    assert settings.identity_key
+    assert settings.signing_key
+    env = {
+        "DATABASE_URL": settings.database_url.get_secret_value(),
+        "REDIS_URL": settings.redis_url.get_secret_value(),
+        "LETHE_IDENTITY_KEY": settings.identity_key.get_secret_value(),
+        "LETHE_SIGNING_KEY": settings.signing_key.get_secret_value(),
+        "LETHE_DATA_DIR": str(settings.data_dir),
+        "LETHE_BATCH_WINDOW_SECONDS": "0",
+        "LETHE_LEASE_SECONDS": str(settings.lease_seconds),
+        "PATH": "/usr/bin:/bin",
+    }
+    script = textwrap.dedent(SCRIPT).format(patch=patch, model_id=model_id, skew_seconds=skew_seconds)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", script], env=env, text=True, **pipes)

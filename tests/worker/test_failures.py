@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import errno
+import uuid
+
+import pytest
+import torch
+from celery.exceptions import SoftTimeLimitExceeded
+from sqlalchemy.exc import OperationalError
+
+import ml
+from ml.errors import MemoryExhausted
+from service.settings import Settings
+from service.store.database import Database
+from service.store.deletions import find
+from service.store.errors import ArtifactDamaged, ArtifactsAway, DiskFull, Gone, PolicyMissed
+from service.store.models import current_version
+from service.store.tables import Batch
+from tests import samples
+from worker import forget
+from worker.failures import classify
+from worker.forget import forget_pending
+from worker.workshop import Workshop
+
+BATCH = uuid.UUID(int=7)
+
+
+@pytest.mark.parametrize(
+    ("error", "permanent", "splits", "says"),
+    [
+        (ml.InvalidInput("give finite rows"), True, True, "give finite rows"),
+        (ml.NumericalFailure("raise the damping"), True, True, "raise the damping"),
+        (PolicyMissed("allow more rungs"), True, True, "allow more rungs"),
+        (SoftTimeLimitExceeded(), True, True, "LETHE_TASK_SECONDS"),
+        (MemoryError(), False, True, "memory ran out"),
+        (MemoryExhausted("too large"), False, True, "memory ran out"),
+        (torch.OutOfMemoryError("CUDA"), False, True, "memory ran out"),
+        (ArtifactDamaged("x"), False, False, "restore it from the backup"),
+        (Gone("x"), False, False, "restore it from the backup"),
+        (OSError(errno.ENOSPC, "x"), False, False, "the disk is full"),
+        (OSError(errno.EDQUOT, "x"), False, False, "the disk is full"),
+        (DiskFull("x"), False, False, "the disk is full"),
+        (ArtifactsAway("x"), False, False, "could not be read or written"),
+        (ConnectionResetError(), False, False, "could not be read or written"),
+        (OperationalError("SELECT", {}, Exception()), False, False, "the database did not answer"),
+        (TypeError("surprise"), False, True, f"unexpected TypeError; the worker's log has it under batch {BATCH}"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_each_failure_says_whether_it_may_pass_and_what_to_do(
+    error: Exception, permanent: bool, splits: bool, says: str
+) -> None:
+    failure = classify(error, BATCH)
+    assert (failure.permanent, failure.splits) == (permanent, splits)
+    assert says in failure.reason
+
+
+def test_the_memory_of_the_cpu_runs_out_without_a_type_of_its_own() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 58)
+    assert "memory ran out" in classify(caught.value, BATCH).reason
+    assert "unexpected RuntimeError" in classify(RuntimeError("shapes differ"), BATCH).reason
+
+
+def test_a_full_disk_parks_the_job_with_that_reason_and_damages_nothing(
+    settings: Settings, database: Database, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    view = samples.ask(settings, database, 1)
+    with database.reading() as session:
+        before = current_version(session, model_id)
+
+    def full(*_: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(forget, "write_ahead", full)
+    assert forget_pending(workshop, model_id) is True
+    with database.reading() as session:
+        found = find(session, view.deletion.id, caller=None)
+        batch = session.query(Batch).one()
+        assert current_version(session, model_id).id == before.id
+    assert (found.deletion.status, found.targets[0].attempts) == ("pending", 1)
+    assert (batch.status, batch.failure) == ("failed", found.targets[0].failure)
+    assert "the disk is full: nothing was damaged; make room" in (batch.failure or "")
+    for digest in (before.posterior_digest, before.dataset_digest):
+        assert workshop.artifacts.get(model_id, digest)
