@@ -1,14 +1,15 @@
 # All that a person needs to run Lethe: Python 3.11 or newer, pip and make. `make` alone lists what there is.
 # Works with GNU make 3.81, which macOS ships.
 
-.PHONY: help setup demo up test fuzz check bench clean
+.PHONY: help setup demo up test soak fuzz check bench clean
 # `make clean demo` means one after the other, also under -j.
 .NOTPARALLEL:
 
 help:
 	@echo 'make demo    a guided tour: train, forget, and check the certificate'
 	@echo 'make up      run the service here until Ctrl-C'
-	@echo 'make test    all tests, the slow ones too'
+	@echo 'make test    all tests, the slow ones too, but for those of make soak'
+	@echo 'make soak    kill workers, PostgreSQL and Redis for minutes, and check that nothing was lost'
 	@echo 'make fuzz    five minutes of requests made up from the OpenAPI document, as each role'
 	@echo 'make check   rules, format, types, imports and migrations'
 	@echo 'make bench   measure forgetting against retraining'
@@ -43,7 +44,10 @@ up: setup
 	$(RUN)/lethe up $(ARGS)
 
 test: setup
-	$(RUN)/pytest -m "" -n 3 --dist worksteal $(ARGS)
+	$(RUN)/pytest -m "not soak" -n 3 --dist worksteal $(ARGS)
+
+soak: setup
+	$(RUN)/pytest -m soak -n 2 --dist worksteal tests/faults $(ARGS)
 
 fuzz: setup
 	@$(IN_ROOT) exec env FUZZ_SECONDS=75 .venv/bin/pytest -m "" -s tests/service/fuzz $(ARGS)

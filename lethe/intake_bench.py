@@ -11,7 +11,6 @@ import json
 import multiprocessing
 import socket
 import statistics
-import subprocess
 import tempfile
 import time
 import uuid
@@ -22,11 +21,9 @@ from pathlib import Path
 
 from rich.table import Table
 
-from lethe.bench_database import scratch_postgresql
-from lethe.embedded_redis import redis_command
+from lethe.bench_database import scratch_postgresql, scratch_redis, scratch_settings
 from lethe.intake_servers import BARE_PATH, OURS_PATH, person, prepare, serve_bare, serve_ours
-from service.broker_socket import broker_socket
-from service.settings import Settings, new_key
+from service.settings import Settings
 
 PEOPLE = 1_000
 """Subjects of the registered model; each POST names one of them."""
@@ -59,10 +56,10 @@ class Round:
 
 def bench_intake(load: Load) -> IntakeComparison:
     with tempfile.TemporaryDirectory(prefix="lethe-bench-") as folder, scratch_postgresql(Path(folder)) as database:
-        settings = _settings(Path(folder), database)
+        settings = scratch_settings(Path(folder), database)
         token = prepare(settings, PEOPLE)
         with (
-            _redis(settings.data_dir),
+            scratch_redis(settings.data_dir),
             _server(serve_ours, settings) as ours_port,
             _server(serve_bare, settings) as bare_port,
         ):
@@ -141,29 +138,6 @@ async def _connection(target: Target, numbers: Sequence[int]) -> list[float]:
 
 def _p99(rounds: Sequence[Round]) -> float:
     return statistics.quantiles([one for found in rounds for one in found.milliseconds], n=100)[98]
-
-
-def _settings(folder: Path, database: str) -> Settings:
-    data_dir = folder / "data"
-    data_dir.mkdir()
-    return Settings(
-        _env_file=None,
-        DATABASE_URL=database,
-        REDIS_URL=f"redis+socket://{broker_socket(data_dir)}",
-        data_dir=data_dir,
-        identity_key=new_key(),
-        signing_key=new_key(),
-    )
-
-
-@contextmanager
-def _redis(data_dir: Path) -> Iterator[None]:
-    server = subprocess.Popen(redis_command(data_dir))  # noqa: S603 - the command comes from our own code
-    try:
-        yield
-    finally:
-        server.terminate()
-        server.wait()
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from service.app import create_app
 from service.logs import configure_logging
 from service.settings import Settings
 from service.store import migrate
-from service.store.artifacts import ArtifactStore
+from service.store.artifact_place import open_artifacts
 from service.store.database import Database
 from service.store.identities import Identity, IdentityHasher
 from service.store.models import Registration, register
@@ -110,4 +110,4 @@ def _register(settings: Settings, database: Database, people: int) -> None:
         records=save({"x": points}),
         lookups=[hasher.lookup(Identity("email", person(number)["identity_value"])) for number in range(people)],
     )
-    register(database, ArtifactStore(settings.artifact_dir), registration, actor="lethe bench")
+    register(database, open_artifacts(settings), registration, actor="lethe bench")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-TARGETS = {"setup", "demo", "up", "test", "fuzz", "check", "bench", "clean", "help"}
+TARGETS = {"setup", "demo", "up", "test", "soak", "fuzz", "check", "bench", "clean", "help"}
 
 STUB_PYTHON = """#!/bin/sh
 case "$1 $2" in
@@ -223,7 +223,8 @@ def test_every_target_runs_its_command_in_the_root(ready: Copy) -> None:
         "demo": ["lethe demo"],
         "up": ["lethe up"],
         "bench": ["lethe bench forget"],
-        "test": ["pytest -m  -n 3 --dist worksteal"],
+        "test": ["pytest -m not soak -n 3 --dist worksteal"],
+        "soak": ["pytest -m soak -n 2 --dist worksteal tests/faults"],
         "fuzz": ["pytest -m  -s tests/service/fuzz"],
         "check": ["ruff check", "ruff format --check", "mypy ", "lint-imports ", "python -m migrations.check"],
     }
@@ -244,7 +245,7 @@ def test_the_current_folder_and_other_makefiles_do_not_matter(ready: Copy) -> No
 
 def test_arguments_reach_pytest(ready: Copy) -> None:
     assert ready.make("test", "ARGS=-k 'one or two' -x").returncode == 0
-    assert ready.noted() == [f"pytest -m  -n 3 --dist worksteal -k one or two -x in {ready.root}"]
+    assert ready.noted() == [f"pytest -m not soak -n 3 --dist worksteal -k one or two -x in {ready.root}"]
 
 
 def test_a_failed_check_ends_with_failure_and_says_at_which_step(ready: Copy) -> None:
@@ -287,7 +288,7 @@ def test_no_package_index_is_written_down(copy: Copy) -> None:
     assert options == {"-m", "-e", "--python", "--no-input"}
 
 
-@pytest.mark.parametrize(("check_fails", "asked"), [(False, ["check", "test"]), (True, ["check"])])
+@pytest.mark.parametrize(("check_fails", "asked"), [(False, ["check", "test", "soak"]), (True, ["check"])])
 def test_ci_checks_then_tests_from_the_root(copy: Copy, check_fails: bool, asked: list[str]) -> None:
     script = copy.root / ".ci" / "run"
     script.parent.mkdir()

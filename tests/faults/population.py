@@ -1,0 +1,52 @@
+"""Models whose truth is known: one component, so that the posterior on what is left has a closed form. Torch-free."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
+from service.settings import Settings
+from service.store.artifact_folder import ArtifactFolder
+from service.store.database import Database
+from service.store.models import Registration, register
+from tests import samples
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """The rows of one model, and whose each of them is."""
+
+    points: NDArray[np.float64]
+    owners: NDArray[np.int64]
+
+    def rows_of(self, people: Collection[int]) -> set[int]:
+        return {int(row) for row in np.flatnonzero(np.isin(self.owners, list(people)))}
+
+    def posterior_without(self, rows: Collection[int]) -> dict[str, NDArray[Any]]:
+        kept = [row for row in range(len(self.points)) if row not in rows]
+        return load(samples.posterior(self.points[kept]))
+
+
+def draw(people: Sequence[int], rows_each: int, seed: int) -> Population:
+    """So many rows for each of these people."""
+    owners = np.repeat(np.asarray(people, dtype=np.int64), rows_each)
+    return Population(np.random.default_rng(seed).normal(size=(len(owners), 2)), owners)
+
+
+def register_population(settings: Settings, database: Database, population: Population) -> uuid.UUID:
+    registration = Registration(
+        name="population",
+        family="gaussian-mixture",
+        config=dict(samples.CONFIG),
+        policy={"epsilon": 1e-6, "level": "proved", "rungs": samples.RUNGS, "seconds": None},
+        posterior=samples.posterior(population.points),
+        records=save({"x": population.points}),
+        lookups=[samples.lookup(settings, int(owner)) for owner in population.owners],
+    )
+    return register(database, ArtifactFolder(settings.artifact_dir), registration, actor="test")
