@@ -50,7 +50,7 @@ class Resources:
     def open(cls, settings: Settings) -> Resources:
         database = Database(settings.database)
         doorbell = Doorbell(settings.broker, database)
-        signer = StatementSigner(settings.signing_key_bytes())
+        signer = StatementSigner(settings.signing_key_bytes(), settings.origin)
         bells = Bells(doorbell, settings.batch_window_seconds)
         return cls(
             settings=settings,

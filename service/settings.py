@@ -106,6 +106,10 @@ class Settings(BaseSettings):
     opendsr_certificate_file: Path | None = None
     """PEM files from a certificate authority, instead of those made at first start."""
 
+    log_origin: str = Field(default="", max_length=200, pattern=r"^[!-*,-~]*$")
+    """The name of the transparency log, in each of its checkpoints: like a URL without its scheme, never changed again.
+    Empty for the processor's domain and /lethe."""
+
     log_level: str = "INFO"
 
     @field_validator("import_root")
@@ -127,6 +131,10 @@ class Settings(BaseSettings):
     def _are_targets(cls, text: str) -> str:
         AllowedTargets.parse(text)
         return text
+
+    @property
+    def origin(self) -> str:
+        return self.log_origin or f"{self.processor_domain}/lethe"
 
     @property
     def embedded(self) -> bool:

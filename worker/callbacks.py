@@ -39,7 +39,7 @@ class Sender:
     @classmethod
     def open(cls, settings: Settings) -> Sender:
         courier = Courier(settings.callback_targets, settings.callback_timeout_seconds, httpx.create_ssl_context())
-        signer = StatementSigner(settings.signing_key_bytes())
+        signer = StatementSigner(settings.signing_key_bytes(), settings.origin)
         return cls(settings, Database(settings.database), Writer(settings, signer), courier)
 
     def send_due(self) -> int:

@@ -36,7 +36,7 @@ class Workshop:
             settings=settings,
             database=database,
             artifacts=open_artifacts(settings),
-            signer=StatementSigner(settings.signing_key_bytes()),
+            signer=StatementSigner(settings.signing_key_bytes(), settings.origin),
             doorbell=Doorbell(settings.broker, database),
             name=name or process_name(),
         )

@@ -28,12 +28,15 @@ BUNDLE_FORMAT = "lethe-bundle-v1"
 
 
 class StatementSigner:
-    """Holds the private key and never shows it."""
+    """Holds the private key and never shows it. `origin` is the name of the log that it signs checkpoints of."""
 
-    def __init__(self, seed: bytes) -> None:
+    def __init__(self, seed: bytes, origin: str = "localhost/lethe") -> None:
         private = Ed25519PrivateKey.from_private_bytes(seed)
         raw = private.public_key().public_bytes_raw()
+        self.origin = origin
+        self.public_key = raw
         self.key_id = hashlib.sha256(raw).hexdigest()
+        self._private = private
         self.public_pem = (
             private.public_key()
             .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -78,6 +81,10 @@ class StatementSigner:
         envelope.sign(self._signer)
         signed: dict[str, Any] = envelope.to_dict()
         return signed
+
+    def sign_raw(self, message: bytes) -> bytes:
+        """The bare signature: for checkpoints, whose first line says what they are."""
+        return self._private.sign(message)
 
     def sign_detached(self, payload: bytes, payload_type: str) -> str:
         """Base64 of the signature of a DSSE envelope whose payload travels by itself."""

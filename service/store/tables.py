@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     JSON,
     DateTime,
     Dialect,
@@ -130,6 +131,8 @@ class Version(Base):
     number: Mapped[int]
     posterior_digest: Mapped[str] = mapped_column(String(64))
     dataset_digest: Mapped[str] = mapped_column(String(64))
+    dataset_root: Mapped[str | None] = mapped_column(String(64))
+    """Merkle root over the commitments of its records (dataset_tree.py). Null for versions older than this column."""
     record_count: Mapped[int]
     readiness: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     """What a worker found out about it: how converged it is, which levels it can reach. Null until one has looked."""
@@ -263,7 +266,7 @@ class Certificate(Base):
     epsilon: Mapped[float]
     issued_at: Mapped[datetime] = mapped_column(default=now)
     bundle: Mapped[str] = mapped_column(Text)
-    """The signed bundle, byte for byte as it is downloaded."""
+    """As it was signed. What is downloaded also has its place in the log (certificates.py)."""
 
     __table_args__ = (
         UniqueConstraint("deletion_id", "model_id"),
@@ -350,8 +353,16 @@ class AuditEntry(Base):
     action: Mapped[str] = mapped_column(String(40))
     concerns: Mapped[str] = mapped_column(String(100), index=True)
     details: Mapped[dict[str, Any]]
+    leaf_index: Mapped[int | None] = mapped_column(BigInteger, unique=True, index=True)
+    """Its place in the log, given by the sequencer (log.py). Null until then."""
 
     __table_args__ = (
+        Index(  # what the sequencer looks for
+            "ix_audit_entries_unplaced",
+            "id",
+            sqlite_where=text("leaf_index IS NULL"),
+            postgresql_where=text("leaf_index IS NULL"),
+        ),
         Index(  # one summary for each day, however many sweeps run
             "uq_audit_entries_summary",
             "concerns",
@@ -360,3 +371,41 @@ class AuditEntry(Base):
             postgresql_where=text("action = 'summary.daily'"),
         ),
     )
+
+
+class LogTile(Base):
+    """Up to 256 hashes of the log's tree, side by side: those of leaves at level 0, of whole tiles below above that."""
+
+    __tablename__ = "log_tiles"
+    level: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    hashes: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class Checkpoint(Base):
+    """The log at one moment, signed. The one with the largest size is what the log is now."""
+
+    __tablename__ = "checkpoints"
+    size: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    root: Mapped[bytes] = mapped_column(LargeBinary(32))
+    note: Mapped[str] = mapped_column(Text)
+    """A C2SP signed note, with our signature alone."""
+    cosignatures: Mapped[str] = mapped_column(Text, default="")
+    """Signature lines of witnesses, to be appended to the note."""
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    published_at: Mapped[datetime | None]
+    """When it was shown outside of the service, if that is configured."""
+
+
+class SigningKey(Base):
+    """A public key that signed something once. Kept for ever: what it signed must be checkable for ever."""
+
+    __tablename__ = "signing_keys"
+    key_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    public_key: Mapped[bytes] = mapped_column(LargeBinary(32))
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    retired_at: Mapped[datetime | None]
+    """From then on we do not sign with it any more; what it signed before stays good."""
+    revoked_at: Mapped[datetime | None]
+    """From then on nobody may trust it: somebody else may have had it."""
+    reason: Mapped[str | None] = mapped_column(Text)
