@@ -1,0 +1,125 @@
+"""docker-compose.yml and .env.example, read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from service.settings import ConfigurationError, Settings, load_settings
+from service.store.doorbell import QUEUES
+from tests.deployments import ROOT, check_command, knows, setting_variables
+
+OURS = ("api", "worker", "worker-gpu", "sweep")
+"""The services of docker-compose.yml that run until they are stopped."""
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    return found
+
+
+def test_the_example_environment_names_every_setting_with_its_default() -> None:
+    lines = re.findall(r"^(# )?([A-Z][A-Z_]+)=(.*)$", (ROOT / ".env.example").read_text(), re.MULTILINE)
+    variables = setting_variables()
+    names = [name for _, name, _ in lines]
+    assert len(names) == len(set(names))
+    assert set(names) == set(variables)
+    shown = {variables[name]: value for off, name, value in lines if off}
+    usual = Settings(_env_file=None)  # type: ignore[call-arg]
+    for name, field in Settings.model_fields.items():
+        if name in shown and isinstance(field.default, int | float):
+            assert float(shown[name]) == getattr(usual, name), name
+
+
+def test_the_example_environment_is_refused_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    (tmp_path / ".env").write_text((ROOT / ".env.example").read_text())
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match="DATABASE_URL still holds a placeholder"):
+        load_settings()
+
+
+def test_compose_runs_each_part_by_a_command_that_there_is(services: dict[str, Any]) -> None:
+    assert set(services) == {"postgres", "redis", "migrate", *OURS}
+    for name in ("migrate", *OURS):
+        check_command(services[name]["command"])
+        assert services[name]["command"][0] == name.removesuffix("-gpu")
+
+
+def test_compose_sets_only_variables_that_somebody_reads(services: dict[str, Any]) -> None:
+    for name in ("migrate", *OURS):
+        assert [one for one in services[name]["environment"] if not knows(one)] == []
+    text = (ROOT / "docker-compose.yml").read_text()
+    defaults = dict(re.findall(r"\$\{(LETHE_\w+):-([^}]*)\}", text))
+    assert {name for name in defaults if not knows(name)} == {"LETHE_PORT"}  # of the host
+    del defaults["LETHE_PORT"]
+    usual = Settings(_env_file=None)  # type: ignore[call-arg]
+    for variable, value in defaults.items():
+        default = getattr(usual, setting_variables()[variable])
+        assert type(default)(value) == default
+
+
+def test_compose_holds_no_secret_and_does_not_start_without(services: dict[str, Any]) -> None:
+    secret = re.compile(r"KEY|PASSWORD|DATABASE_URL")
+    for service in services.values():
+        for variable, value in service.get("environment", {}).items():
+            assert not secret.search(variable) or re.search(r"\$\{\w+:\?", value), variable
+
+
+def test_compose_migrates_once_before_anything_else_starts(services: dict[str, Any]) -> None:
+    assert services["migrate"]["restart"] == "no"
+    assert services["migrate"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+    for name in OURS:
+        assert services[name]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
+        assert services[name]["restart"] == "unless-stopped"
+
+
+def test_compose_asks_how_they_are(services: dict[str, Any]) -> None:
+    for name in ("postgres", "redis", "api", "worker", "worker-gpu"):
+        assert services[name]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
+    for name in ("migrate", "sweep"):  # or they would inherit that of the API's image, and never be healthy
+        assert services[name]["healthcheck"] == {"disable": True}
+
+
+def test_compose_keeps_what_must_be_kept(services: dict[str, Any]) -> None:
+    assert services["postgres"]["volumes"] == ["postgres:/var/lib/postgresql/data"]
+    for name in OURS:
+        (volume,) = services[name]["volumes"]
+        assert volume == f"lethe:{services[name]['environment']['LETHE_DATA_DIR']}"
+    assert "volumes" not in services["redis"]
+    assert services["redis"]["command"][1:] == ["--save", "", "--appendonly", "no"]
+
+
+def test_compose_lets_workers_finish(services: dict[str, Any]) -> None:
+    for name in ("worker", "worker-gpu"):
+        told = services[name]["environment"]["LETHE_SHUTDOWN_SECONDS"]
+        default = float(re.search(r":-(\d+)\}", told)[1])  # type: ignore[index]
+        assert seconds(services[name]["stop_grace_period"]) > default
+
+
+def test_compose_keeps_a_gpu_for_models_that_need_one(services: dict[str, Any]) -> None:
+    gpu = services["worker-gpu"]
+    assert gpu["profiles"] == ["gpu"]
+    assert gpu["command"] == ["worker", "--queues", QUEUES["cuda"]]
+    (device,) = gpu["deploy"]["resources"]["reservations"]["devices"]
+    assert device["capabilities"] == ["gpu"]
+    assert services["worker"]["command"] == ["worker", "--queues", QUEUES["cpu"]]
+    assert "profiles" not in services["worker"]
+
+
+def test_compose_gives_away_no_rights(services: dict[str, Any]) -> None:
+    for name in ("migrate", *OURS):
+        assert services[name]["read_only"] is True
+        assert services[name]["cap_drop"] == ["ALL"]
+        assert services[name]["security_opt"] == ["no-new-privileges:true"]
+    assert [name for name, service in services.items() if "ports" in service] == ["api"]
+
+
+def seconds(text: str) -> float:
+    return float(re.fullmatch(r"(\d+)s", text)[1])  # type: ignore[index]
