@@ -12,6 +12,7 @@ from typing import Protocol
 
 import structlog
 from sqlalchemy import Select, or_, select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from service.store import audit
@@ -88,19 +89,19 @@ def write_ahead(database: Database, artifacts: ArtifactStore, model_id: uuid.UUI
 
     The row comes first and says "destroy soon": a crash before the adoption leaves nothing that is never erased.
     """
-    digest = digest_of(pieces)
+    digest, moment = digest_of(pieces), now()
+    row = {
+        "kind": kind,
+        "size": sum(map(len, pieces)),
+        "created_at": moment,
+        "destroy_at": moment + ADOPTION_GRACE,
+        "destroyed_at": None,
+    }
     with database.writing() as session:
-        session.merge(
-            Artifact(
-                model_id=model_id,
-                digest=digest,
-                kind=kind,
-                size=sum(map(len, pieces)),
-                created_at=now(),
-                destroy_at=now() + ADOPTION_GRACE,
-                destroyed_at=None,
-            )
-        )
+        insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+        new = insert(Artifact).values(model_id=model_id, digest=digest, **row)
+        # Every column, whatever was read of the row before: who destroys the same file at this moment changes it first.
+        session.execute(new.on_conflict_do_update(index_elements=["model_id", "digest"], set_=row))
     return artifacts.put(model_id, *pieces)
 
 
