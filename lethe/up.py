@@ -12,6 +12,7 @@ from service.processor_identity import ProcessorIdentity
 from service.settings import ConfigurationError, Settings, write_private
 from service.store import migrate
 from service.store.database import Database
+from service.store.keys import open_signer
 from service.store.states import Role
 from service.store.tokens import issue_token
 
@@ -35,6 +36,7 @@ def prepare(settings: Settings) -> None:
     database = Database(settings.database)
     try:
         migrate.upgrade(database)
+        open_signer(settings, database)  # a key that may sign no more is told here, once, and not by each program
         if settings.embedded:
             _leave_tokens(settings, database)
             ProcessorIdentity.load(settings)  # makes its key and certificate

@@ -16,7 +16,19 @@ from service import errors
 from service.middleware import BodyLimit, RequestScope
 from service.rate_limits import RateLimit, RateLimits
 from service.resources import Resources
-from service.routes import audit, bulk, callbacks, certificates, deletions, jobs, models, opendsr, system
+from service.routes import (
+    audit,
+    bulk,
+    callbacks,
+    certificates,
+    deletions,
+    downloads,
+    jobs,
+    log,
+    models,
+    opendsr,
+    system,
+)
 from service.settings import Settings
 
 DESCRIPTION = f"""Makes Bayesian models forget people, and proves it. Start with **POST /api/v1/deletions**.
@@ -59,7 +71,7 @@ def create_app(settings: Settings) -> FastAPI:
     errors.install(app)
     app.add_exception_handler(HTTPException, _refuse)
     app.add_exception_handler(Exception, _tell_of_crash)
-    for module in (bulk, deletions, certificates, models, jobs, callbacks, audit, system):
+    for module in (bulk, deletions, downloads, certificates, log, models, jobs, callbacks, audit, system):
         app.include_router(module.router)
     for router in (opendsr.public, opendsr.v1, opendsr.router):
         app.include_router(router)

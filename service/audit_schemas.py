@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Query
 from pydantic import BaseModel, Field
 
-from service.model_schemas import ModelOut
+from service.model_schemas import DatasetRoot, ModelOut
 from service.schemas import Cursor
 from service.store.bounds import Bound, ModelBounds
 from service.store.jobs import JobView
@@ -82,6 +82,7 @@ class VersionOut(BaseModel):
     number: int
     posterior_sha256: str
     dataset_sha256: str
+    dataset_root: DatasetRoot
     record_count: int
     readiness: dict[str, Any] | None
     created_at: datetime
@@ -206,6 +207,7 @@ def version_out(view: VersionView) -> VersionOut:
         number=version.number,
         posterior_sha256=version.posterior_digest,
         dataset_sha256=version.dataset_digest,
+        dataset_root=version.dataset_root,
         record_count=version.record_count,
         readiness=version.readiness,
         created_at=version.created_at,

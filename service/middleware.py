@@ -22,6 +22,8 @@ PAGE_POLICY = (
     "worker-src blob:; frame-ancestors 'none'"
 )
 """Of a page for people: its scripts come from here, and it speaks to nobody else."""
+POLICY = "Content-Security-Policy"
+"""A route may set a looser one of its own."""
 Refuse = Callable[[Request, Exception], Response]
 """How to tell of an error before any route is reached."""
 # It is kept and logged, so it must not be able to spell a person's address or number.
@@ -50,10 +52,9 @@ class RequestScope:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = {"X-Request-ID": request_id, **SECURITY_HEADERS}
-                if scope["path"] in self._pages:
-                    headers["Content-Security-Policy"] = PAGE_POLICY
-                MutableHeaders(scope=message).update(headers)
+                headers = MutableHeaders(scope=message)
+                policy = PAGE_POLICY if scope["path"] in self._pages else headers.get(POLICY)
+                headers.update({"X-Request-ID": request_id, **SECURITY_HEADERS, **({POLICY: policy} if policy else {})})
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):

@@ -41,6 +41,13 @@ Scale = Annotated[float, Field(gt=0, le=1e6)]
 Draws = Annotated[int, Field(ge=2, le=1024, multiple_of=2)]
 # Certificates carry the configuration, and canonical JSON has no larger whole number.
 Seed = Annotated[int, Field(ge=0, lt=1 << 53)]
+DatasetRoot = Annotated[
+    str | None,
+    Field(
+        description="Of the Merkle tree over the salted commitments of its records. Certificates prove against it what "
+        "is no longer there. Null for versions from before there were such trees."
+    ),
+]
 
 
 class Policy(Strict):
@@ -288,6 +295,7 @@ class ModelOut(BaseModel):
     version: int
     record_count: int
     posterior_sha256: str
+    dataset_root: DatasetRoot
     readiness: dict[str, Any] | None = Field(
         description="How converged the posterior is, which certificate levels it can reach and what would help. "
         "Null until a worker has looked, which takes seconds after registration."
@@ -307,6 +315,7 @@ def model_out(model: Model, version: Version) -> ModelOut:
         version=version.number,
         record_count=version.record_count,
         posterior_sha256=version.posterior_digest,
+        dataset_root=version.dataset_root,
         readiness=version.readiness,
         created_at=model.created_at,
     )

@@ -22,6 +22,7 @@ from service.store.artifacts import ArtifactStore
 from service.store.database import Database
 from service.store.doorbell import Doorbell
 from service.store.identities import IdentityHasher
+from service.store.keys import open_signer
 from service.store.signing import StatementSigner
 from service.store.states import Role
 from service.store.tokens import Caller
@@ -50,7 +51,7 @@ class Resources:
     def open(cls, settings: Settings) -> Resources:
         database = Database(settings.database)
         doorbell = Doorbell(settings.broker, database)
-        signer = StatementSigner(settings.signing_key_bytes(), settings.origin)
+        signer = open_signer(settings, database)
         bells = Bells(doorbell, settings.batch_window_seconds)
         return cls(
             settings=settings,

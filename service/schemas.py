@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -21,10 +22,11 @@ from pydantic import (
 from service.callback_targets import LONGEST_URL, URL_PATTERN
 from service.store.deletions import OPEN, DeletionView, TargetView
 from service.store.history import Event
+from service.store.keys import public_pem
 from service.store.listing import Criteria
 from service.store.paging import Page, Position, Window
 from service.store.states import DeletionStatus, Device
-from service.store.tables import now
+from service.store.tables import SigningKey, now
 
 
 class Strict(BaseModel):
@@ -237,13 +239,35 @@ class RetriedOut(BaseModel):
 
 
 class PublicKey(BaseModel):
-    keyid: str
+    keyid: str = Field(description="SHA-256 of the key's 32 bytes.")
     algorithm: Literal["ed25519"] = "ed25519"
     public_key_pem: str
+    created_at: datetime = Field(description="When this service first knew of it.")
+    retired_at: datetime | None = Field(description="What it signed then or later is not ours.")
+    revoked_at: datetime | None = Field(
+        description="Somebody else may have had it: believe nothing that it signed then or later."
+    )
+    reason: str | None = Field(description="Why it was revoked.")
 
 
 class PublicKeys(BaseModel):
-    keys: list[PublicKey]
+    origin: str = Field(description="The name of the log whose checkpoints these keys sign.")
+    keys: list[PublicKey] = Field(description="The one that signs now first, then the newest.")
+
+
+def public_keys_out(origin: str, keys: Sequence[SigningKey]) -> PublicKeys:
+    return PublicKeys(origin=origin, keys=[_public_key_out(key) for key in keys])
+
+
+def _public_key_out(key: SigningKey) -> PublicKey:
+    return PublicKey(
+        keyid=key.key_id,
+        public_key_pem=public_pem(key),
+        created_at=key.created_at,
+        retired_at=key.retired_at,
+        revoked_at=key.revoked_at,
+        reason=key.reason,
+    )
 
 
 def receipt_out(view: DeletionView, receipt: str) -> DeletionReceipt:

@@ -13,6 +13,7 @@ import base64
 import binascii
 import contextlib
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -21,6 +22,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.broker_socket import broker_socket
 from service.callback_targets import AllowedTargets
+from service.key_sources import COMMAND, KeyUnavailable, read_key_file, run_key_command
+from service.witnesses import Witness, parse_witnesses
 
 PLACEHOLDERS = ("change-me", "changeme", "placeholder", "password", "secret")
 KEY_BYTES = 32
@@ -45,7 +48,11 @@ class Settings(BaseSettings):
     identity_key: SecretStr | None = None
     """Base64 of 32 bytes; keys the HMAC under which identities are looked up. Losing it loses every subject."""
     signing_key: SecretStr | None = None
-    """Base64 of a 32-byte Ed25519 seed; signs receipts and certificates."""
+    """Base64 of a 32-byte Ed25519 seed; signs receipts and certificates. It, or one of the next two (docs/keys.md)."""
+    signing_key_file: Path | None = None
+    """A file that holds the same, readable by its owner alone. The embedded default makes one."""
+    signing_key_command: SecretStr | None = None
+    """A command that prints the same, such as a vault's client. Split as a shell would, but run without one."""
 
     artifact_url: SecretStr | None = None
     """Where artifacts live if not below the data folder: any URL of fsspec, such as s3://bucket/prefix. Credentials and
@@ -109,14 +116,20 @@ class Settings(BaseSettings):
     log_origin: str = Field(default="", max_length=200, pattern=r"^[!-*,-~]*$")
     """The name of the transparency log, in each of its checkpoints: like a URL without its scheme, never changed again.
     Empty for the processor's domain and /lethe."""
+    checkpoint_file: Path | None = None
+    """A file, best on another machine's disk, to which each new checkpoint of the log is appended."""
+    checkpoint_url: SecretStr | None = None
+    """Where each new checkpoint is PUT."""
+    witnesses: str = ""
+    """Who is asked to sign each new checkpoint: verifier keys of C2SP, each with @ and a URL, comma-separated."""
 
     log_level: str = "INFO"
 
-    @field_validator("import_root")
+    @field_validator("import_root", "signing_key_file", "checkpoint_file")
     @classmethod
-    def _empty_is_unset(cls, root: Path | None) -> Path | None:
-        # An empty variable would otherwise open the working directory, where secrets may be.
-        return None if root == Path() else root
+    def _empty_is_unset(cls, path: Path | None) -> Path | None:
+        # An empty variable would otherwise mean the working directory, where secrets may be.
+        return None if path == Path() else path
 
     @field_validator("lease_seconds", "sweep_seconds")
     @classmethod
@@ -130,6 +143,12 @@ class Settings(BaseSettings):
     @classmethod
     def _are_targets(cls, text: str) -> str:
         AllowedTargets.parse(text)
+        return text
+
+    @field_validator("witnesses")
+    @classmethod
+    def _are_witnesses(cls, text: str) -> str:
+        parse_witnesses(text)
         return text
 
     @property
@@ -162,6 +181,10 @@ class Settings(BaseSettings):
         return AllowedTargets.parse(self.callback_allow)
 
     @property
+    def log_witnesses(self) -> Sequence[Witness]:
+        return parse_witnesses(self.witnesses)
+
+    @property
     def artifact_dir(self) -> Path:
         return self.data_dir / "artifacts"
 
@@ -173,7 +196,26 @@ class Settings(BaseSettings):
         return _decode_key("LETHE_IDENTITY_KEY", self.identity_key)
 
     def signing_key_bytes(self) -> bytes:
-        return _decode_key("LETHE_SIGNING_KEY", self.signing_key)
+        try:
+            return _decode_key(self.signing_key_source, self._signing_key_text())
+        except KeyUnavailable as error:
+            raise ConfigurationError(str(error)) from None
+
+    @property
+    def signing_key_source(self) -> str:
+        """The variable that leads to the signing key. Two of them might lead to two keys, so they are refused."""
+        sources = ("signing_key", "signing_key_file", "signing_key_command")
+        given = [f"LETHE_{name.upper()}" for name in sources if getattr(self, name)]
+        if len(given) > 1:
+            raise ConfigurationError(f"{' and '.join(given)} are set: keep the one that leads to the key in use.")
+        return given[0] if given else "LETHE_SIGNING_KEY"
+
+    def _signing_key_text(self) -> SecretStr | None:
+        if self.signing_key_file:
+            return SecretStr(read_key_file(self.signing_key_file))
+        if self.signing_key_command:
+            return SecretStr(run_key_command(self.signing_key_command.get_secret_value()))
+        return self.signing_key
 
 
 def load_settings(data_dir: Path | None = None) -> Settings:
@@ -211,18 +253,19 @@ def write_private(path: Path, text: str) -> None:
 
 def _with_local_secrets(settings: Settings) -> Settings:
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    made = {
-        name: SecretStr(_read_or_make(settings.data_dir / "secrets" / f"{name}.key"))
-        for name in ("identity_key", "signing_key")
-        if getattr(settings, name) is None
-    }
+    folder = settings.data_dir / "secrets"
+    made: dict[str, SecretStr | Path] = {}
+    if settings.identity_key is None:
+        made["identity_key"] = SecretStr(_made(folder / "identity_key.key").read_text().strip())
+    if settings.signing_key_source == "LETHE_SIGNING_KEY" and not settings.signing_key:
+        made["signing_key_file"] = _made(folder / "signing_key.key")
     return settings.model_copy(update=made)
 
 
-def _read_or_make(path: Path) -> str:
+def _made(path: Path) -> Path:
     with contextlib.suppress(FileExistsError):
         write_private(path, new_key())
-    return path.read_text().strip()
+    return path
 
 
 def _refuse_unsafe(settings: Settings) -> None:
@@ -233,7 +276,8 @@ def _refuse_unsafe(settings: Settings) -> None:
         if (urlsplit(text).password or "").lower() in PLACEHOLDERS:
             raise ConfigurationError(f"{variable} still holds a placeholder password: put the real one there.")
     settings.identity_key_bytes()
-    settings.signing_key_bytes()
+    if settings.signing_key_source != COMMAND:  # which is run when the key is needed: most commands do without
+        settings.signing_key_bytes()
 
 
 def _decode_key(variable: str, value: SecretStr | None) -> bytes:

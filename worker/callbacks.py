@@ -15,8 +15,8 @@ import structlog
 from service.settings import Settings
 from service.store import outbox
 from service.store.database import Database
+from service.store.keys import open_signer
 from service.store.outbox import Claimed
-from service.store.signing import StatementSigner
 from service.store.tables import now
 from worker.callback_message import Writer
 from worker.callback_post import Courier, Forbidden, NotDelivered
@@ -39,8 +39,8 @@ class Sender:
     @classmethod
     def open(cls, settings: Settings) -> Sender:
         courier = Courier(settings.callback_targets, settings.callback_timeout_seconds, httpx.create_ssl_context())
-        signer = StatementSigner(settings.signing_key_bytes(), settings.origin)
-        return cls(settings, Database(settings.database), Writer(settings, signer), courier)
+        database = Database(settings.database)
+        return cls(settings, database, Writer(settings, open_signer(settings, database)), courier)
 
     def send_due(self) -> int:
         """One round: at most AT_ONCE callbacks, side by side, so that it lasts no longer than one attempt may."""
@@ -93,12 +93,14 @@ def retry_time(attempts: int, base_seconds: float) -> datetime:
 
 def run_callbacks(settings: Settings, stop: threading.Event) -> None:
     """Send until `stop` is set. A database that is away is waited for."""
-    sender = Sender.open(settings)
+    sender: Sender | None = None
     while not stop.is_set():
         try:
+            sender = sender or Sender.open(settings)
             if sender.send_due():
                 continue
         except Exception:
             log.exception("callbacks.failed")  # and go on: nobody else would start this thread again
         stop.wait(settings.sweep_seconds)
-    sender.database.close()
+    if sender is not None:
+        sender.database.close()

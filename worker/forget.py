@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -18,6 +19,7 @@ from service.store.artifacts import destroy_due, write_ahead
 from service.store.batches import Claim
 from service.store.certificates import Evidence
 from service.store.clock import clock
+from service.store.dataset_tree import DatasetTree
 from service.store.errors import LeaseLost
 from service.store.publishing import Processed, publish
 from service.store.tensor_files import Piece
@@ -47,9 +49,11 @@ def forget_pending(workshop: Workshop, model_id: uuid.UUID, turn: int | None = N
     if claim is None:
         return False
     _log_each(claim, "deletion.claimed")
+    tried: Sequence[Mapping[str, Any]] = ()
     try:
         with Lease(workshop, claim) as lease:
             processed = _process(workshop, claim, lease)
+            tried = processed.evidence.rungs
             lease.report("publishing", 1.0)
         _publish(workshop, claim, processed)
     except LeaseLost:
@@ -58,7 +62,7 @@ def forget_pending(workshop: Workshop, model_id: uuid.UUID, turn: int | None = N
         failure = classify(error, claim.batch_id)
         if not failure.permanent:
             log.exception("batch.crashed", batch_id=str(claim.batch_id))
-        _fail(workshop, claim, failure)
+        _fail(workshop, claim, failure, tried)
     return True
 
 
@@ -93,7 +97,9 @@ def _process(workshop: Workshop, claim: Claim, lease: Lease) -> Processed:
     return Processed(
         posterior_digest=_save(workshop, claim, "posterior", outcome.posterior.to_bytes()),
         dataset_digest=_save(workshop, claim, "dataset", *retained.pieces()),
-        record_count=len(retained.records),
+        # Both from rows, the second from those that were saved: so it cannot prove gone what is in that file.
+        tree_before=DatasetTree.of(model.dataset),
+        tree_after=DatasetTree.of(retained),
         device=lease.device,
         evidence=evidence,
     )
@@ -132,7 +138,7 @@ def _publish(workshop: Workshop, claim: Claim, processed: Processed) -> None:
     destroy_due(workshop.database, workshop.artifacts)
 
 
-def _fail(workshop: Workshop, claim: Claim, failure: Failure) -> None:
+def _fail(workshop: Workshop, claim: Claim, failure: Failure, tried: Sequence[Mapping[str, Any]]) -> None:
     try:
         with workshop.database.writing() as session:
             batches.fail(
@@ -142,6 +148,7 @@ def _fail(workshop: Workshop, claim: Claim, failure: Failure) -> None:
                 permanent=failure.permanent,
                 max_attempts=workshop.settings.max_attempts,
                 splits=failure.splits,
+                rungs=tried,
             )
     except LeaseLost:
         log.warning("batch.lost", batch_id=str(claim.batch_id))

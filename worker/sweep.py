@@ -1,7 +1,7 @@
 """The sweep: rings again for work that nobody does, destroys what is due, sums days up. Any number may run at once.
 
 Callbacks are sent beside it, in the same process: a slow receiver keeps no worker from forgetting, nor a long batch the
-callbacks of others.
+callbacks of others. The log is kept beside it too: its entries get their places in time whatever else there is to do.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from service.store.orphans import collect_orphans
 from service.store.summaries import write_due
 from service.store.waiting import models_to_ring
 from worker.callbacks import run_callbacks
+from worker.checkpoints import run_publisher, run_sequencer
 
 log = structlog.get_logger("sweep")
 
 ORPHANS_SECONDS = 3600.0
 """How often the whole store of artifacts is listed, in search of files that nobody knows."""
+BESIDE = (run_callbacks, run_sequencer, run_publisher)
 
 
 def sweep_once(database: Database, artifacts: ArtifactStore, doorbell: Doorbell) -> None:
@@ -53,8 +55,9 @@ def run_sweep(settings: Settings, stop: threading.Event) -> None:
     database = Database(settings.database)
     doorbell = Doorbell(settings.broker, database)
     artifacts = open_artifacts(settings)
-    sender = threading.Thread(target=run_callbacks, args=(settings, stop), name="callbacks")
-    sender.start()
+    beside = [threading.Thread(target=run, args=(settings, stop)) for run in BESIDE]
+    for thread in beside:
+        thread.start()
     orphans_due = time.monotonic()
     while not stop.wait(settings.sweep_seconds):
         try:
@@ -64,7 +67,8 @@ def run_sweep(settings: Settings, stop: threading.Event) -> None:
                 _look_for_orphans(database, artifacts)
         except (SQLAlchemyError, OSError, StoreError):
             log.exception("sweep.failed")
-    sender.join()
+    for thread in beside:
+        thread.join()
     doorbell.close()
     database.close()
 

@@ -13,6 +13,7 @@ from service.store.batches import ClaimTerms
 from service.store.choosing import Limits
 from service.store.database import Database
 from service.store.doorbell import Doorbell
+from service.store.keys import open_signer
 from service.store.signing import StatementSigner
 
 
@@ -36,7 +37,7 @@ class Workshop:
             settings=settings,
             database=database,
             artifacts=open_artifacts(settings),
-            signer=StatementSigner(settings.signing_key_bytes(), settings.origin),
+            signer=open_signer(settings, database),
             doorbell=Doorbell(settings.broker, database),
             name=name or process_name(),
         )

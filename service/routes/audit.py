@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -23,6 +23,7 @@ from service.audit_schemas import (
     summary_out,
 )
 from service.csv_stream import Cell, csv_chunks
+from service.exports import note_export
 from service.resources import ResourcesDep, allowed
 from service.schemas import Day, Moment
 from service.store import bounds, summaries
@@ -79,6 +80,7 @@ def list_bounds(
     """
     varies = {"Vary": "Accept"}
     if _wants_csv(request):
+        note_export(resources.database, caller, "bounds", asdict(wanted))
         chunks = csv_chunks(CSV_COLUMNS, _csv_pages(resources.database, wanted))
         return StreamingResponse(chunks, media_type="text/csv", headers=varies)
     response.headers.update(varies)

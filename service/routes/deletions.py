@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from service.deletion_csv import deletions_csv
+from service.exports import note_export
 from service.intake import Asked
 from service.resources import Compliance, DeletionReader, Resources, ResourcesDep, allowed, own_only
 from service.routes.asking import IdempotencyHeader, key_use, new_deletion, same_every_time
@@ -30,7 +32,6 @@ from service.schemas import (
     page_out,
 )
 from service.store import deletions, interventions, listing
-from service.store.certificates import find_absence
 from service.store.states import Role
 from service.store.tokens import Caller
 
@@ -83,7 +84,9 @@ def export_deletions(
     query: Annotated[DeletionSelection, Query()], caller: DeletionReader, resources: ResourcesDep
 ) -> StreamingResponse:
     """All that match, newest first, as a stream. Text that a spreadsheet would compute begins with an apostrophe."""
-    rows = deletions_csv(resources.database, query.criteria(own_only(caller), query.status))
+    criteria = query.criteria(own_only(caller), query.status)
+    note_export(resources.database, caller, "deletions", asdict(criteria))
+    rows = deletions_csv(resources.database, criteria)
     headers = {"Content-Disposition": 'attachment; filename="lethe-deletions.csv"'}
     return StreamingResponse(rows, media_type="text/csv; charset=utf-8", headers=headers)
 
@@ -104,14 +107,6 @@ def read_deletion(deletion_id: uuid.UUID, caller: DeletionReader, resources: Res
     """Its state, its deadline, the progress in each model, and what happens next."""
     with resources.database.reading() as session:
         return deletion_out(deletions.find(session, deletion_id, own_only(caller)))
-
-
-@router.get("/{deletion_id}/absence", summary="The certificate that no model held the subject", response_class=Response)
-def read_absence(deletion_id: uuid.UUID, caller: DeletionReader, resources: ResourcesDep) -> Response:
-    """A signed bundle for `lethe verify`, byte for byte as it was issued. Only for deletions that found nobody."""
-    with resources.database.reading() as session:
-        found = find_absence(session, deletion_id, own_only(caller))
-    return Response(found, media_type="application/json")
 
 
 router.add_api_route(

@@ -7,7 +7,7 @@ lease cannot publish (publishing.py).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -101,12 +101,19 @@ def heartbeat(
 
 
 def fail(
-    session: Session, batch_id: uuid.UUID, reason: str, *, permanent: bool, max_attempts: int, splits: bool = True
+    session: Session,
+    batch_id: uuid.UUID,
+    reason: str,
+    *,
+    permanent: bool,
+    max_attempts: int,
+    splits: bool = True,
+    rungs: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Give the batch's deletions back for another attempt, later each time; or give up and say why.
 
     Giving up on several at once would let one hold up the others, so they go on in batches of half the size. Without
-    `splits` they do not: what failed has nothing to do with what is in the batch.
+    `splits` they do not: what failed has nothing to do with what is in the batch. `rungs` is what was tried, if known.
     """
     targets, moment = targets_of(session, batch_id), clock(session)
     limit = half(targets) if splits else None
@@ -120,6 +127,7 @@ def fail(
     for target in given_up:
         give_up(target, reason, limit, moment)
     deletions.refresh(session, [target.deletion_id for target in targets])
+    audit.record_rungs(session, batch.worker, batch_id, rungs)
     audit.record(session, batch.worker, "batch.failed", batch_id, reason=batch.failure, deletions=_ids(targets))
 
 

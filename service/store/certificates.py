@@ -5,21 +5,31 @@ from __future__ import annotations
 import functools
 import hashlib
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
 import rfc8785
-from sqlalchemy.orm import Session
 
+from service.store.dataset_tree import DatasetTree, forgotten_proof
 from service.store.deletions import DeletionView
-from service.store.errors import NotFound
-from service.store.signing import ABSENCE_TYPE, CERTIFICATE_TYPE, RECEIPT_TYPE, StatementSigner, bundle
-from service.store.tables import Absence, Certificate, Deletion, Model, Version, now
+from service.store.leaves import leaf
+from service.store.merkle import leaf_hash
+from service.store.signing import (
+    ABSENCE_TYPE,
+    CERTIFICATE_TYPE,
+    RECEIPT_TYPE,
+    StatementSigner,
+    bundle,
+    without_fractions,
+)
+from service.store.tables import Deletion, Model, Version, now
 
 SOFTWARE = {"name": "lethe", "version": version("lethe")}
+PROMISE_SECONDS = 2
+"""Within which an entry is in a signed checkpoint of the log."""
 ABSENCE_NOT_PROVED = (
     "Subjects are found by the identities that models were registered with; records kept under another identity, or "
     "outside Lethe, are not covered."
@@ -39,8 +49,28 @@ class Evidence:
 
 
 def sign_receipt(signer: StatementSigner, view: DeletionView) -> str:
-    """Our signed word that the request is durable, as a bundle."""
-    return bundle(signer.sign(RECEIPT_TYPE, [_request(view)], _received(view), fractions=False))
+    """Our signed word that the request is durable, and that the log will say so, as a bundle."""
+    promised = leaf_hash(leaf(**received_entry(view))).hex()
+    promise = {"origin": signer.origin, "leaf": promised, "within_seconds": PROMISE_SECONDS}
+    predicate = {**_received(view), "log": promise}
+    return bundle(signer.sign(RECEIPT_TYPE, [_request(view)], predicate, fractions=False))
+
+
+def received_entry(view: DeletionView) -> dict[str, Any]:
+    """The audit entry of a new deletion. The receipt names it by its hash, so its bytes must not change."""
+    details: dict[str, Any] = {"subjects": sorted(view.commitments)}
+    if view.records:
+        details["records"] = sorted(
+            (one.named() for one in view.records), key=lambda one: (one["model"], one["record"])
+        )
+    concerns, at = str(view.deletion.id), view.deletion.received_at
+    return {
+        "actor": view.deletion.caller,
+        "action": "deletion.received",
+        "concerns": concerns,
+        "details": details,
+        "at": at,
+    }
 
 
 @dataclass(frozen=True)
@@ -51,6 +81,8 @@ class Forgetting:
     policy: Mapping[str, Any]
     before: Version
     after: Version
+    tree_before: DatasetTree
+    tree_after: DatasetTree
     evidence: Evidence
 
     @functools.cached_property
@@ -74,7 +106,7 @@ class Forgetting:
                 "after": after.record_count,
                 "forgotten_in_batch": before.record_count - after.record_count,
             },
-            "dataset": {"before": before.dataset_digest, "after": after.dataset_digest},
+            "dataset": {"before": _dataset(before, self.tree_before), "after": _dataset(after, self.tree_after)},
             "policy": dict(self.policy),
             "bound": dict(evidence.bound),
             "rungs": [dict(rung) for rung in evidence.rungs],
@@ -91,9 +123,11 @@ def issue(
     deletion: Deletion,
     commitments: Iterable[str],
     named_records: Iterable[int],
+    forgotten: Collection[int],
     issued_at: datetime,
 ) -> tuple[uuid.UUID, str]:
-    """Sign the certificate of one deletion in one model. Returns its id and its bundle."""
+    """Sign the certificate of one deletion in one model, of which all its records were `forgotten`. Returns its id
+    and its bundle."""
     certificate_id = uuid.uuid4()
     own: dict[str, Any] = {
         "certificate": str(certificate_id),
@@ -101,10 +135,12 @@ def issue(
         "regulation": deletion.regulation,
         "subjects": sorted(commitments),
         "named_records": sorted(named_records),
+        "forgotten": forgotten_proof(forgetting.tree_before, forgetting.tree_after, forgotten),
         "received_at": _timestamp(deletion.received_at),
+        "due_at": _timestamp(deletion.due_at),
         "issued_at": _timestamp(issued_at),
     }
-    members = {**forgetting.members, **{name: rfc8785.dumps(fact) for name, fact in own.items()}}
+    members = {**forgetting.members, **{name: without_fractions(fact) for name, fact in own.items()}}
     return certificate_id, bundle(signer.sign_written(CERTIFICATE_TYPE, forgetting.subjects, members))
 
 
@@ -120,24 +156,6 @@ def sign_absence(signer: StatementSigner, view: DeletionView, models_in_store: i
         "software": SOFTWARE,
     }
     return issued_at, bundle(signer.sign(ABSENCE_TYPE, [_request(view)], predicate, fractions=False))
-
-
-def find_absence(session: Session, deletion_id: uuid.UUID, caller: str | None) -> str:
-    """The certificate of absence as it was signed; with `caller` given, only if the deletion is theirs."""
-    absence, deletion = session.get(Absence, deletion_id), session.get(Deletion, deletion_id)
-    if absence is None or deletion is None or (caller is not None and deletion.caller != caller):
-        raise NotFound(f"there is no certificate of absence for deletion {deletion_id}")
-    return absence.bundle
-
-
-def find_bundle(session: Session, certificate_id: uuid.UUID, caller: str | None) -> str:
-    """A certificate as it was signed; with `caller` given, only if the deletion is theirs."""
-    certificate = session.get(Certificate, certificate_id)
-    if certificate is not None:
-        deletion = session.get_one(Deletion, certificate.deletion_id)
-        if caller is None or deletion.caller == caller:
-            return certificate.bundle
-    raise NotFound(f"there is no certificate {certificate_id}")
 
 
 def _received(view: DeletionView) -> dict[str, Any]:
@@ -158,6 +176,10 @@ def _request(view: DeletionView) -> dict[str, Any]:
 
 def _artifact(model: Model, version: Version) -> dict[str, Any]:
     return {"name": f"model/{model.id}/version/{version.number}", "digest": {"sha256": version.posterior_digest}}
+
+
+def _dataset(version: Version, tree: DatasetTree) -> dict[str, Any]:
+    return {"digest": version.dataset_digest, "root": tree.root, "records": tree.records}
 
 
 def _timestamp(moment: datetime) -> str:

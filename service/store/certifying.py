@@ -11,7 +11,8 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from service.store import audit
 from service.store.certificates import Forgetting, issue
-from service.store.signing import StatementSigner
+from service.store.choosing import held_records
+from service.store.signing import StatementSigner, statement_digest
 from service.store.states import DeletionStatus
 from service.store.tables import Certificate, Deletion, DeletionRecord, DeletionSubject, DeletionTarget, now
 
@@ -21,12 +22,14 @@ T = TypeVar("T")
 def complete_and_certify(
     session: Session, batch_id: uuid.UUID, forgetting: Forgetting, signer: StatementSigner
 ) -> Mapping[uuid.UUID, uuid.UUID]:
-    """Returns the certificates by deletion."""
+    """Returns the certificates by deletion. Before anything is erased: it must be known whose the records were."""
     in_batch = (DeletionTarget.batch_id == batch_id) & (DeletionTarget.status == DeletionStatus.RUNNING)
     rows = list(_certificate_rows(session, in_batch, forgetting, signer))
     if rows:
         session.execute(insert(Certificate), [{**row, "batch_id": batch_id} for row in rows])
-    logged = {row["id"]: {"deletion": str(row["deletion_id"])} for row in rows}
+    logged = {
+        row["id"]: {"deletion": str(row["deletion_id"]), "statement": statement_digest(row["bundle"])} for row in rows
+    }
     audit.record_each(session, "lethe", "certificate.issued", logged)
     session.execute(update(DeletionTarget).where(in_batch).values(status=DeletionStatus.COMPLETED))
     return {row["deletion_id"]: row["id"] for row in rows}
@@ -47,9 +50,11 @@ def _certificate_rows(
         "issued_at": issued_at,
     }
     owned = select(Deletion).join(DeletionTarget, DeletionTarget.deletion_id == Deletion.id).where(in_batch)
-    for deletion in session.scalars(owned).all():
+    deletions = session.scalars(owned).all()
+    held = held_records(session, forgetting.model.id, [deletion.id for deletion in deletions])
+    for deletion in deletions:
         named = commitments.get(deletion.id, []), named_records.get(deletion.id, [])
-        certificate_id, bundle = issue(signer, forgetting, deletion, *named, issued_at)
+        certificate_id, bundle = issue(signer, forgetting, deletion, *named, held[deletion.id], issued_at)
         yield {"id": certificate_id, "deletion_id": deletion.id, **common, "bundle": bundle}
 
 

@@ -48,7 +48,7 @@ def choose(session: Session, model_id: uuid.UUID, moment: datetime, window_secon
     erased: list[DeletionTarget] = []
     most_records = limits.largest_fraction * current_version(session, model_id).record_count
     while targets := _candidates(session, model_id, moment, window_seconds, limits.most_deletions):
-        held = _held_records(session, model_id, [target.deletion_id for target in targets])
+        held = held_records(session, model_id, [target.deletion_id for target in targets])
         for target in targets:
             if target.deletion_id not in held:
                 target.status, target.failure = DeletionStatus.COMPLETED, None
@@ -100,7 +100,7 @@ def _locked(
     return found
 
 
-def _held_records(
+def held_records(
     session: Session, model_id: uuid.UUID, deletion_ids: Sequence[uuid.UUID]
 ) -> Mapping[uuid.UUID, set[int]]:
     """What each deletion has left to forget in this model; those with nothing left are not there."""

@@ -13,13 +13,13 @@ from sqlalchemy import Table, func, insert, select
 from sqlalchemy.orm import Session
 
 from service.store import deadlines, outbox
-from service.store.certificates import sign_absence
+from service.store.certificates import received_entry, sign_absence
 from service.store.deletions import DeletionView, NamedRecord, TargetView
 from service.store.errors import NotFound
 from service.store.holdings import Holdings, find_holdings
 from service.store.identities import anonymous_commitment, commitment
 from service.store.received import Received
-from service.store.signing import StatementSigner
+from service.store.signing import StatementSigner, statement_digest
 from service.store.states import DeletionStatus
 from service.store.tables import (
     Absence,
@@ -146,8 +146,10 @@ def _store(session: Session, drafts: Sequence[Draft], signer: StatementSigner) -
     _insert(session, DeletionSubject, (row for draft in drafts for row in _subject_rows(draft)))
     _insert(session, DeletionRecord, (row for draft in drafts for row in _record_rows(draft)))
     _insert(session, DeletionTarget, (row for draft in drafts for row in _target_rows(draft)))
-    _insert(session, Absence, (_absence_row(draft, models, signer) for draft in absent))
-    _insert(session, AuditEntry, (row for draft in drafts for row in _audit_rows(draft)))
+    absences = [_absence_row(draft, models, signer) for draft in absent]
+    _insert(session, Absence, absences)
+    _insert(session, AuditEntry, (received_entry(draft.view) for draft in drafts))
+    _insert(session, AuditEntry, (row for absence in absences for row in _absence_entries(absence)))
     outbox.enqueue(session, [outbox.Change(draft.deletion, DeletionStatus.PENDING, absent=True) for draft in absent])
 
 
@@ -181,12 +183,7 @@ def _absence_row(draft: Draft, models: int, signer: StatementSigner) -> dict[str
     return {"deletion_id": draft.deletion.id, "issued_at": issued_at, "bundle": bundle}
 
 
-def _audit_rows(draft: Draft) -> Iterator[dict[str, Any]]:
-    concerns = str(draft.deletion.id)
-    named: dict[str, Any] = {"subjects": list(draft.subjects)}
-    if draft.new.records:
-        named["records"] = [one.named() for one in draft.new.records]
-    yield {"actor": draft.new.caller, "action": "deletion.received", "concerns": concerns, "details": named}
-    if not draft.model_ids:
-        for action in ("deletion.completed", "absence.certified"):
-            yield {"actor": "lethe", "action": action, "concerns": concerns, "details": {}}
+def _absence_entries(absence: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    common = {"actor": "lethe", "concerns": str(absence["deletion_id"]), "at": absence["issued_at"]}
+    yield {**common, "action": "deletion.completed", "details": {}}
+    yield {**common, "action": "absence.certified", "details": {"statement": statement_digest(absence["bundle"])}}

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from service.store import audit, policies
 from service.store.artifacts import ArtifactStore, adopt, write_ahead
 from service.store.database import Database
+from service.store.dataset_tree import DatasetTree
 from service.store.datasets import Dataset, load_arrays, uploaded_dataset
 from service.store.errors import DiskFull, InvalidRegistration, NotFound
 from service.store.identities import ensure_subjects
@@ -51,6 +52,7 @@ def register(database: Database, artifacts: ArtifactStore, registration: Registr
     """Check everything, then store everything: files first, the rows that make them count in one transaction."""
     dataset = uploaded_dataset(registration.records)
     _check_fit(registration, dataset)
+    root = DatasetTree.of(dataset).root
     model_id = uuid.uuid4()
     files: dict[str, Sequence[Piece]] = {"posterior": [registration.posterior], "dataset": dataset.pieces()}
     if registration.never_seen is not None:
@@ -66,6 +68,7 @@ def register(database: Database, artifacts: ArtifactStore, registration: Registr
                 number=1,
                 posterior_digest=posterior_digest,
                 dataset_digest=dataset_digest,
+                dataset_root=root,
                 record_count=len(dataset.records),
             )
         )

@@ -16,8 +16,10 @@ from service.store.artifacts import adopt, schedule_destruction
 from service.store.batches import Claim, end, records_of
 from service.store.certificates import Evidence, Forgetting
 from service.store.certifying import complete_and_certify
+from service.store.dataset_tree import DatasetTree
 from service.store.errors import PolicyMissed
 from service.store.identities import forget_subjects
+from service.store.log import sequence
 from service.store.models import current_version
 from service.store.policies import LEVELS
 from service.store.signing import StatementSigner
@@ -38,7 +40,8 @@ class Processed:
 
     posterior_digest: str
     dataset_digest: str
-    record_count: int
+    tree_before: DatasetTree
+    tree_after: DatasetTree
     device: str
     evidence: Evidence
 
@@ -65,11 +68,14 @@ def publish(
         epsilon=processed.evidence.epsilon,
         level=processed.evidence.level,
     )
+    audit.record_rungs(session, batch.worker, batch.id, processed.evidence.rungs)
     evidence = _name_worst(session, claim, processed.evidence)
-    forgetting = Forgetting(model, claim.policy, before, after, evidence)
+    trees = processed.tree_before, processed.tree_after
+    forgetting = Forgetting(model, claim.policy, before, after, *trees, evidence)
     certified = complete_and_certify(session, batch.id, forgetting, signer)
     _erase(session, claim, batch.worker)
     deletions.refresh(session, certified)
+    sequence(session, signer)
     return list(certified.values())
 
 
@@ -112,7 +118,8 @@ def _add_version(session: Session, before: Version, processed: Processed, retent
         number=before.number + 1,
         posterior_digest=processed.posterior_digest,
         dataset_digest=processed.dataset_digest,
-        record_count=processed.record_count,
+        dataset_root=processed.tree_after.root,
+        record_count=processed.tree_after.records,
     )
     session.add(after)
     schedule_destruction(session, before.model_id, before.dataset_digest, now())

@@ -1,6 +1,6 @@
 """Statements and their signatures: in-toto Statement v1, canonical JSON (RFC 8785), DSSE envelope, Ed25519.
 
-The verifier in `lethe/verify.py` does not share a line with this file, so that each checks the other.
+The verifier in `lethe/verify/` does not share a line with this file, so that each checks the other.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ CERTIFICATE_TYPE = "urn:lethe:certificate:v1"
 ABSENCE_TYPE = "urn:lethe:absence:v1"
 CALLBACK_TYPE = "application/vnd.lethe.callback.v1+json"
 BUNDLE_FORMAT = "lethe-bundle-v1"
+_PLAIN = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 class StatementSigner:
@@ -62,16 +63,16 @@ class StatementSigner:
             "predicateType": predicate_type,
             "predicate": dict(predicate),
         }
-        return self._envelope(rfc8785.dumps(statement) if fractions else _without_fractions(statement))
+        return self._envelope(rfc8785.dumps(statement) if fractions else without_fractions(statement))
 
     def sign_written(
         self, predicate_type: str, subjects: Sequence[Mapping[str, Any]], members: Mapping[str, bytes]
     ) -> dict[str, Any]:
         """As `sign`, the members of the predicate written already: what many statements share is written once."""
         statement = {
-            "_type": rfc8785.dumps(STATEMENT_TYPE),
-            "subject": rfc8785.dumps(list(subjects)),
-            "predicateType": rfc8785.dumps(predicate_type),
+            "_type": without_fractions(STATEMENT_TYPE),
+            "subject": without_fractions(list(subjects)),
+            "predicateType": without_fractions(predicate_type),
             "predicate": _object(members),
         }
         return self._envelope(_object(statement))
@@ -92,9 +93,15 @@ class StatementSigner:
         return base64.b64encode(bytes.fromhex(signature.signature)).decode()
 
 
-def bundle(envelope: Mapping[str, Any]) -> str:
+def bundle(envelope: Mapping[str, Any], log: Mapping[str, Any] | None = None) -> str:
     """The file that people download. Canonical to the last byte, so that any changed byte shows."""
-    return _without_fractions({"format": BUNDLE_FORMAT, "envelope": dict(envelope)}).decode()
+    parts: dict[str, Any] = {"format": BUNDLE_FORMAT, "envelope": dict(envelope)}
+    return without_fractions(parts if log is None else {**parts, "log": dict(log)}).decode()
+
+
+def statement_digest(signed: str) -> str:
+    """Of the payload in a bundle: by it the log names the statement."""
+    return hashlib.sha256(base64.b64decode(json.loads(signed)["envelope"]["payload"])).hexdigest()
 
 
 def _object(members: Mapping[str, bytes]) -> bytes:
@@ -102,7 +109,7 @@ def _object(members: Mapping[str, bytes]) -> bytes:
     return b"{%s}" % b",".join(b'"%s":%s' % (name.encode(), members[name]) for name in sorted(members))
 
 
-def _without_fractions(value: Mapping[str, Any]) -> bytes:
+def without_fractions(value: Any) -> bytes:
     """RFC 8785 for what holds no fraction and no key beyond ASCII: Python's own encoder writes the same bytes then,
     and ten times as fast."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+    return _PLAIN.encode(value).encode()

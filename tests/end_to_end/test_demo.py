@@ -29,7 +29,7 @@ def test_the_demo_ends_well_twice_in_a_row(tmp_path: Path) -> None:
         assert "level proved" in ended.stdout
     picture = (tmp_path / "demo" / "mixture.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
-    verify = [sys.executable, "-m", "lethe", "verify", "certificate.json", "--key", "lethe-public-key.pem"]
+    verify = [sys.executable, "-m", "lethe", "verify", "certificate.json", "--key", "lethe-keys.json"]
     checked = subprocess.run(verify, cwd=tmp_path / "demo", capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
     assert "verified" in checked.stdout

@@ -47,7 +47,7 @@ def test_one_deletion_reaches_models_of_every_kind(up: Running, models: dict[str
         for name, (example, kind) in models.items():
             after = engineer.posterior(ids[name])
             assert after != posteriors[name]
-            checked = verify(compliance.certificate(links[ids[name]]), compliance.public_key(), after)
+            checked = verify(compliance.certificate(links[ids[name]]), compliance.keys(), after)
             _check_certificate(checked, kind)
             if example.family == "linear-regression":
                 _check_truth(example, kind, load(after))

@@ -37,7 +37,7 @@ def check_forgotten(engineer: Client, compliance: Client, model: str, ended: dic
     assert ended["status"] == "completed", ended
     posterior = engineer.posterior(model)
     certificate = compliance.certificate(ended["models"][0]["certificate"])
-    assert verify(certificate, compliance.public_key(), posterior).kind == "certificate"
+    assert verify(certificate, compliance.keys(), posterior).kind == "certificate"
     kept = [row for row in range(len(samples.points())) if row // samples.ROWS_EACH not in people]
     expected = load(samples.posterior(samples.points()[kept]))
     assert np.allclose(load(posterior)["mean"], expected["mean"], atol=1e-9)
@@ -47,7 +47,7 @@ def test_a_deletion_goes_all_the_way_under_one_request_id(up: Running) -> None:
     with up.client("engineer") as engineer, up.client("compliance") as compliance:
         model = register(engineer)
         receipt = compliance.delete([samples.person(2)])
-        assert verify(receipt["receipt"].encode(), compliance.public_key()).kind == "receipt"
+        assert verify(receipt["receipt"].encode(), compliance.keys()).kind == "receipt"
         ended = compliance.wait(receipt["id"])
         check_forgotten(engineer, compliance, model, ended, {2})
     traced = [line["event"] for line in up.log() if line.get("request_id") == receipt["request_id"]]

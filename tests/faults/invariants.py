@@ -10,17 +10,23 @@ from itertools import pairwise
 
 import numpy as np
 from safetensors.numpy import load
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from lethe.log_audit import replay
 from lethe.verify import Rejected, verify
+from lethe.verify.checkpoints import open_checkpoint
+from lethe.verify.keys import load_keys
 from service.settings import Settings
+from service.store import log
 from service.store.artifact_folder import ArtifactFolder
+from service.store.bundles import find_certificate
 from service.store.database import Database
+from service.store.dataset_tree import DatasetTree
 from service.store.datasets import stored_dataset
 from service.store.errors import ArtifactDamaged, Gone
 from service.store.signing import StatementSigner
-from service.store.tables import AuditEntry, Batch, Certificate, Deletion, DeletionTarget, Record, Version
+from service.store.tables import AuditEntry, Batch, Certificate, Checkpoint, Deletion, DeletionTarget, Record, Version
 from tests.faults.population import Population
 
 MANY = 500
@@ -52,6 +58,19 @@ def check(world: World, circumstances: str) -> None:
     if found:
         more = [f"and {len(found) - 20} more"] if len(found) > 20 else []
         raise AssertionError("\n  ".join([f"after {circumstances}:", *found[:20], *more]))
+
+
+def check_log(settings: Settings, database: Database) -> None:
+    """Every entry has its place once the sequencer has run, and all checkpoints ever signed are of one log."""
+    signer = StatementSigner(settings.signing_key_bytes(), settings.origin)
+    with database.writing() as session:
+        log.sequence(session, signer)
+    with database.reading() as session:
+        notes = session.scalars(select(Checkpoint.note)).all()
+        leaves = [entry.encode() for entry in log.entries(session, 0, log.size_of(session))]
+        count = session.scalar(select(func.count()).select_from(AuditEntry))
+    ring = load_keys(signer.public_pem.encode())
+    assert replay(leaves, [open_checkpoint(note, ring) for note in notes]).entries == count
 
 
 def violations(world: World) -> Iterator[str]:
@@ -155,15 +174,18 @@ def _bad_certificates(
         if logged[str(certificate.id)] != 1:
             yield f"certificate {certificate.id} was logged {logged[str(certificate.id)]} times"
         try:
-            says = verify(certificate.bundle.encode(), public_key).predicate
+            says = verify(find_certificate(session, certificate.id, caller=None).encode(), public_key).predicate
         except Rejected as reason:
             yield f"certificate {certificate.id} is rejected: {reason}"
             continue
         before, after = steps[certificate.version_id]
         counts = {"before": before.record_count, "after": after.record_count}
-        digests = {"before": before.dataset_digest, "after": after.dataset_digest}
+        datasets = {
+            side: {"digest": one.dataset_digest, "root": one.dataset_root, "records": one.record_count}
+            for side, one in (("before", before), ("after", after))
+        }
         facts = {**counts, "forgotten_in_batch": before.record_count - after.record_count}
-        if (says["deletion"], says["records"], says["dataset"]) != (str(certificate.deletion_id), facts, digests):
+        if (says["deletion"], says["records"], says["dataset"]) != (str(certificate.deletion_id), facts, datasets):
             yield f"certificate {certificate.id} speaks of another step than from {before.number} to {after.number}"
 
 
@@ -189,6 +211,8 @@ def _wrong_content(
     if dataset.records.tolist() != expected or current.record_count != len(expected):
         stated = f"{len(dataset.records)} rows ({current.record_count} by its version)"
         yield f"its data set has {stated}, not {len(expected)}"
+    elif current.dataset_root != DatasetTree.of(dataset).root:
+        yield "its data set has another root than its version states"
     elif not np.array_equal(dataset.arrays["x"], population.points[expected]):
         yield "its data set has other values than were registered"
     truth = population.posterior_without(forgotten)

@@ -23,7 +23,7 @@ from service.store.tables import DeletionTarget, now
 from tests import samples
 from tests.faults.aftermath import clear_away, let_lease_run_out
 from tests.faults.forging import Forge, forging
-from tests.faults.invariants import World, check
+from tests.faults.invariants import World, check, check_log
 from tests.faults.population import draw, register_population
 from worker.forget import forget_pending
 from worker.workshop import Workshop
@@ -31,7 +31,7 @@ from worker.workshop import Workshop
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 PEOPLE, ROWS_EACH = 12, 2
-TIMES = 1
+TIMES = 20
 SEED = 6
 KNOWN = {"commit": 7, "replace": 2, "unlink": 2}
 """Of one batch: claim, progress, two files written ahead, publication, two destroyed; each file named and unnamed."""
@@ -66,6 +66,7 @@ def test_a_worker_killed_at_any_boundary_loses_nothing(bench: Bench) -> None:
             seed = SEED * 1_000_000 + boundary * 1_000 + number
             circumstances = f"death {name} (boundary {boundary} of {len(names)}), seed {seed}"
             _trial(bench, next(trials), boundary, circumstances, seed)
+    check_log(bench.settings, bench.database)
 
 
 def _boundaries(bench: Bench, trial: int) -> list[str]:

@@ -15,7 +15,7 @@ from tests.end_to_end.conftest import embedded_environment, starting
 from tests.faults.aftermath import clear_away
 from tests.faults.crowd import Asking, shared_populations
 from tests.faults.forging import environment
-from tests.faults.invariants import World, check
+from tests.faults.invariants import World, check, check_log
 from tests.faults.lethe_up import open_client, register_all, wait_until_done
 from tests.faults.mortal_servers import MortalPostgreSQL, MortalRedis, mortal_postgresql, mortal_redis
 
@@ -41,6 +41,7 @@ def test_killing_the_database_and_the_broker_loses_nothing(tmp_path: Path) -> No
                 wait_until_done(database, timeout=120)
         clear_away(settings, database, models)
         check(World(settings, database, models, asked), f"{', '.join(faults)}; seed {SEED}")
+        check_log(settings, database)
         database.close()
 
 

@@ -23,7 +23,7 @@ from tests.conftest import wait_until
 from tests.end_to_end.conftest import Running, embedded_environment, starting
 from tests.faults.aftermath import clear_away
 from tests.faults.crowd import Asking, shared_populations
-from tests.faults.invariants import World, check
+from tests.faults.invariants import World, check, check_log
 from tests.faults.lethe_up import count_batches, open_client, register_all, running_batch, wait_until_done
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "180"))
@@ -58,6 +58,7 @@ def test_two_thousand_deletions_survive_random_kills(tmp_path: Path) -> None:
     assert abandoned > 0, "some worker was killed in the middle of a batch"
     clear_away(settings, database, models)
     check(World(settings, database, models, asked), told)
+    check_log(settings, database)
     database.close()
 
 

@@ -61,7 +61,7 @@ def test_register_look_wait_and_download(
     work.join()
     assert (told[0], told[-1], ended["status"]) == ("pending", "completed", "completed")
     (file,) = compliance.download(deletion["id"], tmp_path)
-    key = (tmp_path / "lethe-public-key.pem").read_bytes()
+    key = (tmp_path / "lethe-keys.json").read_bytes()
     assert verify(file.read_bytes(), key, engineer.posterior(model["id"])).kind == "certificate"
 
 

@@ -56,9 +56,12 @@ def test_from_asking_to_a_certificate_that_verifies(
     done = RUN.invoke(app, ["status", deletion_id, "--watch", "--json", *at])
     assert told(done)["status"] == "completed"
     assert RUN.invoke(app, ["certificate", "get", deletion_id, "--out", str(tmp_path), *at]).exit_code == 0
-    key = (tmp_path / "lethe-public-key.pem").read_bytes()
+    key = (tmp_path / "lethe-keys.json").read_bytes()
     assert verify((tmp_path / f"certificate-{model_id}.json").read_bytes(), key).kind == "certificate"
     assert verify(receipt.read_bytes(), key).kind == "receipt"
+    printed = RUN.invoke(app, ["certificate", "get", deletion_id, "--out", str(tmp_path), "--as", "pdf", *at])
+    assert printed.exit_code == 0, printed.output
+    assert (tmp_path / f"certificate-{model_id}.pdf").read_bytes().startswith(b"%PDF-")
 
 
 def test_identities_may_come_from_standard_input(at: list[str], tmp_path: Path) -> None:

@@ -29,11 +29,20 @@ TABLE: dict[tuple[str, str], set[Role] | None] = {
     ("GET", "/api/v1/deletions/{deletion_id}"): {C, O, A},
     ("DELETE", "/api/v1/deletions/{deletion_id}"): {C, O},
     ("GET", "/api/v1/deletions/{deletion_id}/absence"): {C, O, A},
+    ("GET", "/api/v1/deletions/{deletion_id}/absence.{form}"): {C, O, A},
+    ("GET", "/api/v1/deletions/{deletion_id}/receipt"): {C, O, A},
+    ("GET", "/api/v1/deletions/{deletion_id}/receipt.{form}"): {C, O, A},
     ("GET", "/api/v1/deletions/{deletion_id}/events"): {C, O, A},
     ("POST", "/api/v1/deletions/{deletion_id}/retry"): {C, O},
     ("POST", "/api/v1/deletions/{deletion_id}/extension"): {O},
     ("GET", "/api/v1/certificates/{certificate_id}"): {C, O, A},
+    ("GET", "/api/v1/certificates/{certificate_id}.{form}"): {C, O, A},
     ("GET", "/api/v1/log/keys"): ANYBODY,
+    ("GET", "/api/v1/log/checkpoint"): ANYBODY,
+    ("GET", "/api/v1/log/proof/inclusion"): ANYBODY,
+    ("GET", "/api/v1/log/proof/consistency"): ANYBODY,
+    ("GET", "/api/v1/log/entries"): {O, A},
+    ("GET", "/api/v1/log/tile/{level}/{number}"): {O, A},
     ("GET", "/api/v1/models"): {O, A, E},
     ("POST", "/api/v1/models"): {E},
     ("POST", "/api/v1/models/import"): {E},
@@ -97,6 +106,7 @@ def call(api: Api, role: Role | None, method: str, path: str) -> httpx.Response:
     names = ("deletion_id", "certificate_id", "model_id", "job_id", "callback_id", "subject_request_id")
     for name in names:
         path = path.replace(f"{{{name}}}", UNKNOWN)
+    path = path.replace("{level}/{number}", "0/0").replace("{form}", "json")
     return api.call(role, method, path, json={}) if method in ("POST", "PUT") else api.call(role, method, path)
 
 

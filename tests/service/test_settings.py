@@ -18,7 +18,7 @@ DEPLOYED = {
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in DEPLOYED:
+    for name in (*DEPLOYED, "LETHE_SIGNING_KEY_FILE", "LETHE_SIGNING_KEY_COMMAND"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 
@@ -80,6 +80,49 @@ def test_a_missing_or_placeholder_secret_is_refused_by_name(
     with pytest.raises(ConfigurationError, match=variable) as refusal:
         load_settings()
     assert not value or value not in str(refusal.value)
+
+
+def test_the_signing_key_comes_from_a_file_or_a_command_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    key, path = DEPLOYED["LETHE_SIGNING_KEY"], tmp_path / "signing.key"
+    write_private(path, key + "\n")
+    for variable, value in (("LETHE_SIGNING_KEY_FILE", str(path)), ("LETHE_SIGNING_KEY_COMMAND", f"cat '{path}'")):
+        for deployed in (True, False):
+            with monkeypatch.context() as environment:
+                if deployed:
+                    deploy(environment, LETHE_SIGNING_KEY=None)
+                environment.setenv(variable, value)
+                settings = load_settings()
+            assert (settings.embedded, settings.signing_key_source) == (not deployed, variable)
+            assert settings.signing_key_bytes() == base64.b64decode(key)
+    assert not Path(".lethe/secrets/signing_key.key").exists()
+
+
+@pytest.mark.parametrize("second", ["LETHE_SIGNING_KEY_FILE", "LETHE_SIGNING_KEY_COMMAND"])
+@pytest.mark.parametrize("deployed", [True, False])
+def test_two_ways_to_the_signing_key_are_refused(monkeypatch: pytest.MonkeyPatch, second: str, deployed: bool) -> None:
+    if deployed:
+        deploy(monkeypatch)
+    monkeypatch.setenv("LETHE_SIGNING_KEY", DEPLOYED["LETHE_SIGNING_KEY"])
+    monkeypatch.setenv(second, "somewhere")
+    with pytest.raises(ConfigurationError, match=f"LETHE_SIGNING_KEY and {second} are set: keep the one"):
+        load_settings()
+
+
+def test_a_key_file_that_others_can_read_stops_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "signing.key"
+    path.write_text(DEPLOYED["LETHE_SIGNING_KEY"])
+    path.chmod(0o644)
+    deploy(monkeypatch, LETHE_SIGNING_KEY=None, LETHE_SIGNING_KEY_FILE=str(path))
+    with pytest.raises(ConfigurationError, match=f"chmod 600 {path}") as refusal:
+        load_settings()
+    assert DEPLOYED["LETHE_SIGNING_KEY"] not in str(refusal.value)
+
+
+def test_a_command_is_not_run_before_the_key_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    deploy(monkeypatch, LETHE_SIGNING_KEY=None, LETHE_SIGNING_KEY_COMMAND="false")
+    settings = load_settings()
+    with pytest.raises(ConfigurationError, match="LETHE_SIGNING_KEY_COMMAND ended with status 1"):
+        settings.signing_key_bytes()
 
 
 def test_a_malformed_setting_is_named_without_its_value(monkeypatch: pytest.MonkeyPatch) -> None:

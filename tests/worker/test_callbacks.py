@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
-from sqlalchemy import select, update
+from sqlalchemy import select, text, update
 
 from service import processor_identity
 from service.callback_targets import NOT_PUBLIC
@@ -29,11 +29,11 @@ from service.store import batches, opendsr, outbox
 from service.store.database import Database
 from service.store.intake import NewDeletion
 from service.store.opendsr import Submission
-from service.store.tables import AuditEntry, Callback, Deletion, now
+from service.store.tables import AuditEntry, Callback, Deletion, SigningKey, now
 from tests import samples
 from tests.conftest import wait_until
 from tests.receiver import Received, Receiver, receiving
-from worker.callbacks import LONGEST_DELAY, Sender, retry_time
+from worker.callbacks import LONGEST_DELAY, Sender, retry_time, run_callbacks
 from worker.forget import forget_pending
 from worker.sweep import run_sweep
 from worker.workshop import Workshop
@@ -221,9 +221,11 @@ def told(
     model_id = samples.register_sample(settings, database)
     urls = [receiver.url("/opendsr")]
     new = NewDeletion("acme", "gdpr", [samples.lookup(settings, 1)], None, "request-1", 0.0, callback_urls=urls)
-    with database.writing() as session:
+    workshop = Workshop.open(settings)
+    with workshop.database.writing() as session:
         opendsr.submit(session, Submission(SUBJECT_REQUEST, b"m" * 32, new), sender.writer.signer)
-        batches.claim(session, model_id, "worker", Workshop.open(settings).terms)
+        batches.claim(session, model_id, "worker", workshop.terms)
+    workshop.database.close()
     assert sender.send_due() == 1
     (received,) = receiver.received
     return received
@@ -281,3 +283,27 @@ def test_delays_double_up_to_an_hour_and_part_ways() -> None:
     for attempts, longest in ((1, 10), (2, 20), (5, 160), (30, 3600), (10_000, LONGEST_DELAY.total_seconds())):
         assert longest / 2 - 1 <= seconds(attempts) <= longest
     assert len({round(seconds(5), 3) for _ in range(20)}) > 1
+
+
+def test_a_database_that_cannot_be_used_at_the_start_is_waited_for(settings: Settings, database: Database) -> None:
+    def renamed(table: str, name: str) -> None:
+        with database.writing() as session:
+            session.execute(text(f"ALTER TABLE {table} RENAME TO {name}"))
+
+    def listed() -> bool:
+        with database.reading() as session:
+            return session.scalar(select(SigningKey.key_id)) is not None
+
+    stop = threading.Event()
+    sending = threading.Thread(target=run_callbacks, args=(settings, stop))
+    renamed("signing_keys", "away")
+    with structlog.testing.capture_logs() as logs:
+        try:
+            sending.start()
+            wait_until(lambda: len(logs) > 1, "it has tried twice")
+        finally:
+            renamed("away", "signing_keys")
+        wait_until(listed, "the sender has opened")
+        stop.set()
+        sending.join()
+    assert {line["event"] for line in logs} == {"callbacks.failed"}

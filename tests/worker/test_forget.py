@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 from sqlalchemy import select, update
+from sqlalchemy.orm import Session
 
 from lethe.verify import verify
 from service.logs import configure_logging
 from service.settings import Settings
-from service.store.artifacts import destroy_due
+from service.store.artifacts import adopt, destroy_due, write_ahead
 from service.store.batches import Claim
+from service.store.bundles import find_certificate
 from service.store.database import Database
+from service.store.dataset_tree import DatasetTree
 from service.store.datasets import stored_dataset
 from service.store.deletions import find
 from service.store.models import change_policy, current_version
@@ -51,6 +54,12 @@ def files(settings: Settings, model_id: uuid.UUID) -> set[str]:
     return {path.name for path in (settings.artifact_dir / str(model_id)).iterdir()}
 
 
+def certificates(session: Session) -> list[str]:
+    """As they are downloaded, in the order of their issue."""
+    ids = session.scalars(select(Certificate.id).order_by(Certificate.issued_at))
+    return [find_certificate(session, certificate_id, caller=None) for certificate_id in ids.all()]
+
+
 def test_a_batch_forgets_erases_certifies_and_publishes(
     settings: Settings, database: Database, workshop: Workshop
 ) -> None:
@@ -66,6 +75,7 @@ def test_a_batch_forgets_erases_certifies_and_publishes(
         dataset = stored_dataset(workshop.artifacts.get(model_id, version.dataset_digest))
         assert not set(dataset.records) & {*range(4, 8), *range(16, 20)}
         assert np.array_equal(dataset.arrays["x"], samples.points()[dataset.records])
+        assert version.dataset_root == DatasetTree.of(dataset).root
         # The superseded files, which still hold the erased rows and their influence, are destroyed.
         assert files(settings, model_id) == {version.posterior_digest, version.dataset_digest}
         assert len(session.scalars(select(Record)).all()) == len(dataset.records)
@@ -74,7 +84,7 @@ def test_a_batch_forgets_erases_certifies_and_publishes(
         for view in (first, second):
             found = find(session, view.deletion.id, caller=None)
             assert (found.deletion.status, found.deletion.outcome) == ("completed", None)
-            bundle = session.get_one(Certificate, found.targets[0].certificate_id).bundle
+            bundle = find_certificate(session, found.targets[0].certificate_id, caller=None)
             checked = verify(
                 bundle.encode(),
                 workshop.signer.public_pem.encode(),
@@ -85,6 +95,28 @@ def test_a_batch_forgets_erases_certifies_and_publishes(
         actions = list(session.scalars(select(AuditEntry.action).order_by(AuditEntry.id)))
     assert actions.count("certificate.issued") == actions.count("deletion.completed") == 2
     assert actions[-2:] == ["artifact.destroyed"] * 2
+
+
+def test_a_data_set_from_before_there_were_salts_is_committed_to_with_its_next_batch(
+    settings: Settings, database: Database, workshop: Workshop
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    unsalted = save({"x": samples.points(), "record": np.arange(len(samples.points()))})
+    digest = write_ahead(database, workshop.artifacts, model_id, "dataset", unsalted)
+    with database.writing() as session:
+        session.execute(update(Version).values(dataset_digest=digest, dataset_root=None))
+        adopt(session, model_id, digest)
+    for number in (1, 4):
+        samples.ask(settings, database, number)
+        forget_pending(workshop, model_id)
+    with database.reading() as session:
+        versions = session.scalars(select(Version).order_by(Version.number)).all()
+        bundles = certificates(session)
+    told = [verify(bundle.encode(), workshop.signer.public_pem.encode()).predicate["dataset"] for bundle in bundles]
+    assert versions[0].dataset_root is None
+    assert (told[0]["before"]["digest"], told[0]["before"]["records"]) == (digest, 40)
+    assert told[0]["after"]["root"] == told[1]["before"]["root"] == versions[1].dataset_root
+    assert told[1]["after"]["root"] == versions[2].dataset_root
 
 
 def test_deletions_one_after_another_do_not_add_up_their_errors(
@@ -152,7 +184,7 @@ def test_a_certificate_carries_what_an_attacker_could_still_learn(
     views = [samples.ask(settings, database, number) for number in (2, 6)]
     forget_pending(workshop, model_id)
     with database.reading() as session:
-        bundles = session.scalars(select(Certificate.bundle)).all()
+        bundles = certificates(session)
     commitments = {commitment for view in views for commitment in view.commitments}
     for bundle in bundles:
         effects = verify(bundle.encode(), workshop.signer.public_pem.encode()).predicate["effects"]
@@ -179,7 +211,7 @@ def test_a_policy_changed_while_a_batch_runs_is_for_the_next(
     monkeypatch.setattr(forget, "_process", meanwhile)
     forget_pending(workshop, model_id)
     with database.reading() as session:
-        bundle = session.scalars(select(Certificate.bundle)).one()
+        (bundle,) = certificates(session)
     policy = verify(bundle.encode(), workshop.signer.public_pem.encode()).predicate["policy"]
     assert policy == {"epsilon": 1e-6, "level": "proved", "rungs": samples.RUNGS, "seconds": None}
 
@@ -201,7 +233,7 @@ def test_without_never_seen_rows_no_attack_is_told(settings: Settings, database:
     samples.ask(settings, database, 2)
     forget_pending(workshop, model_id)
     with database.reading() as session:
-        bundle = session.scalars(select(Certificate.bundle)).one()
+        (bundle,) = certificates(session)
     membership = verify(bundle.encode(), workshop.signer.public_pem.encode()).predicate["effects"]["membership"]
     assert (membership["worst"], membership["after"]["forgotten"]) == (None, None)
 

@@ -38,7 +38,7 @@ def make_fail(database: Database, model_id: uuid.UUID, reason: str = "disk full"
     claimed = claim(database, model_id)
     assert claimed is not None
     with database.writing() as session:
-        batches.fail(session, claimed.batch_id, reason, permanent=True, max_attempts=3)
+        batches.fail(session, claimed.batch_id, reason, permanent=True, max_attempts=3, splits=False)
 
 
 def entry(database: Database, deletion_id: str, action: str) -> AuditEntry:

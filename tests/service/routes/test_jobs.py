@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,8 @@ from service.store.artifacts import write_ahead
 from service.store.batches import Claim, ClaimTerms
 from service.store.certificates import Evidence
 from service.store.database import Database
+from service.store.dataset_tree import DatasetTree
+from service.store.datasets import stored_dataset
 from service.store.jobs import MOST_DELETIONS_SHOWN
 from service.store.publishing import Processed, publish
 from service.store.signing import StatementSigner
@@ -47,22 +50,33 @@ def publish_claim(
     **bound: object,
 ) -> uuid.UUID:
     """As a worker would, with a bound of our choice. Returns the certificate of the batch's only deletion."""
+    (certificate,) = publish_all(settings, database, claimed, epsilon, level, **bound)
+    return certificate
+
+
+def publish_all(
+    settings: Settings,
+    database: Database,
+    claimed: Claim,
+    epsilon: float = 1e-8,
+    level: str = "proved",
+    **bound: object,
+) -> Sequence[uuid.UUID]:
     artifacts = open_artifacts(settings)
     stated = {"epsilon": epsilon, "level": level, "epsilon_reverse": 2 * epsilon, "interval": None, **bound}
     tried = [
-        {"name": "influence", "seconds": 0.25, "epsilon": 1.0},
-        {"name": "newton", "seconds": 0.5, "solver": "cholesky"},
+        {"name": "influence", "seconds": 0.25, "epsilon": 1.0, "level": "none"},
+        {"name": "newton", "seconds": 0.5, "epsilon": epsilon, "level": level, "solver": "cholesky"},
     ]
     evidence = Evidence(epsilon, level, stated, tried, {"membership": {"worst": None}}, 0.75)
-    posterior, dataset = (
-        write_ahead(database, artifacts, claimed.model_id, kind, f"{kind} of {claimed.batch_id}".encode())
-        for kind in ("posterior", "dataset")
-    )
+    dataset = stored_dataset(artifacts.get(claimed.model_id, claimed.dataset_digest))
+    retained = dataset.without(claimed.forgotten)
+    content = {"posterior": [f"posterior of {claimed.batch_id}".encode()], "dataset": retained.pieces()}
+    digests = [write_ahead(database, artifacts, claimed.model_id, kind, *pieces) for kind, pieces in content.items()]
     with database.writing() as session:
-        processed = Processed(posterior, dataset, 36, "cpu", evidence)
+        processed = Processed(*digests, DatasetTree.of(dataset), DatasetTree.of(retained), "cpu", evidence)
         signer = StatementSigner(settings.signing_key_bytes())
-        (certificate,) = publish(session, claimed, processed, signer, retention_seconds=0)
-    return certificate
+        return publish(session, claimed, processed, signer, retention_seconds=0)
 
 
 def publish_sample(

@@ -78,6 +78,8 @@ def test_versions_tell_what_became_of_them(api: Api, settings: Settings, databas
     assert new["posterior_destroyed_at"] is None
     assert (old["number"], old["record_count"], old["readiness"]) == (1, 40, None)
     assert (old["posterior_sha256"], old["dataset_sha256"]) == (first.posterior_digest, first.dataset_digest)
+    assert old["dataset_root"] == first.dataset_root != new["dataset_root"]
+    assert new["dataset_root"] == api.call(A, "GET", f"{PATH}/{model_id}").json()["dataset_root"]
     assert old["created_at"] < old["superseded_at"] < old["posterior_destroyed_at"]
     assert page["next_cursor"] is None
     part = api.call(A, "GET", f"{PATH}/{model_id}/versions", params={"limit": 1}).json()

@@ -1,0 +1,111 @@
+"""Takes things out of files that somebody may have changed: each is what it should be, or the file is rejected."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+HEX_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+class Rejected(Exception):
+    """The bundle does not hold; the message says which check failed and why."""
+
+
+def is_signed(key: Ed25519PublicKey, signature: bytes, message: bytes) -> bool:
+    try:
+        key.verify(signature, message)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def parse_object(content: bytes, what: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        raise Rejected(f"{what} is not JSON") from None
+    if not isinstance(value, dict):
+        raise Rejected(f"{what} is not a JSON object")
+    return value
+
+
+def decode_base64(text: str, what: str) -> bytes:
+    try:
+        content = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise Rejected(f"the {what} is not base64") from None
+    if base64.b64encode(content).decode() != text:
+        raise Rejected(f"the {what} is not in canonical base64")
+    return content
+
+
+def object_at(parent: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = parent.get(name)
+    if not isinstance(value, dict):
+        raise Rejected(f"{name} is missing")
+    return value
+
+
+def list_at(parent: Mapping[str, Any], name: str) -> Sequence[Any]:
+    value = parent.get(name)
+    if not isinstance(value, list):
+        raise Rejected(f"{name} is missing")
+    return value
+
+
+def text_at(parent: Mapping[str, Any], name: str) -> str:
+    value = parent.get(name)
+    if not isinstance(value, str):
+        raise Rejected(f"{name} is missing")
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        raise Rejected(f"{name} is not text")
+    return value
+
+
+def number_at(parent: Mapping[str, Any], name: str) -> float:
+    value = parent.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Rejected(f"{name} is not a number")
+    return float(value)
+
+
+def whole_at(parent: Any, name: str) -> int:
+    value = parent.get(name) if isinstance(parent, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
+        raise Rejected(f"{name} is not a whole number")
+    return value
+
+
+def time_at(parent: Mapping[str, Any], name: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text_at(parent, name))
+    except ValueError:
+        raise Rejected(f"{name} is not a time") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def digest_of(subject: Any) -> str:
+    digest = subject.get("digest", {}).get("sha256") if isinstance(subject, dict) else None
+    if not isinstance(digest, str) or not HEX_HASH.fullmatch(digest):
+        raise Rejected("a subject of the statement has no SHA-256")
+    return digest
+
+
+def hash_at(parent: Any, name: str) -> bytes:
+    value = parent.get(name) if isinstance(parent, dict) else None
+    if not isinstance(value, str) or not HEX_HASH.fullmatch(value):
+        raise Rejected(f"{name} is not a SHA-256")
+    return bytes.fromhex(value)
+
+
+def hashes_at(parent: Mapping[str, Any], name: str) -> list[bytes]:
+    return [hash_at({name: value}, name) for value in list_at(parent, name)]

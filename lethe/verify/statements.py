@@ -1,0 +1,119 @@
+"""What a signed statement says, and whether it fits together."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from .dataset import check_absent
+from .reading import Rejected, digest_of, number_at, object_at, text_at, time_at
+
+LEVELS = ("estimated", "proved", "retrained")
+"""From the weakest to the strongest."""
+
+
+def _check_receipt(statement: Mapping[str, Any], predicate: Mapping[str, Any]) -> list[str]:
+    received = time_at(predicate, "received_at")
+    digest = hashlib.sha256("\n".join(predicate.get("subjects", [])).encode()).hexdigest()
+    if [digest_of(subject) for subject in statement["subject"]] != [digest]:
+        raise Rejected("the receipt's digest does not fit the subjects it names")
+    return [f"deletion {text_at(predicate, 'deletion')} was received at {received.isoformat()}"]
+
+
+def _check_absence(statement: Mapping[str, Any], predicate: Mapping[str, Any]) -> list[str]:
+    _, issued = _times(predicate)
+    told = _check_receipt(statement, predicate)
+    models = number_at(predicate, "models_in_store")
+    return [*told, f"none of {models:.0f} models held a record of its subjects, certified {issued.isoformat()}"]
+
+
+def _check_certificate(statement: Mapping[str, Any], predicate: Mapping[str, Any]) -> list[str]:
+    received, issued = _times(predicate)
+    if len(statement["subject"]) != 2:
+        raise Rejected("a certificate must name the model version before and the one after")
+    before, after = (digest_of(subject) for subject in statement["subject"])
+    return [
+        f"deletion {text_at(predicate, 'deletion')}, received {received.isoformat()}, certified {issued.isoformat()}",
+        f"model version {before[:12]} was replaced by {after[:12]}",
+        _check_records(object_at(predicate, "records")),
+        check_absent(predicate),
+        _check_bound(object_at(predicate, "bound"), object_at(predicate, "policy")),
+    ]
+
+
+def _times(predicate: Mapping[str, Any]) -> tuple[datetime, datetime]:
+    received, issued = time_at(predicate, "received_at"), time_at(predicate, "issued_at")
+    if issued < received:
+        raise Rejected("the certificate was issued before its request was received")
+    return received, issued
+
+
+def _check_records(records: Mapping[str, Any]) -> str:
+    before, after, forgotten = (number_at(records, name) for name in ("before", "after", "forgotten_in_batch"))
+    if forgotten <= 0 or after <= 0 or before - after != forgotten:
+        raise Rejected("the record counts do not add up")
+    return f"records {before:.0f} -> {after:.0f}: {forgotten:.0f} forgotten in this batch"
+
+
+def _check_bound(bound: Mapping[str, Any], policy: Mapping[str, Any]) -> str:
+    epsilon, limit = number_at(bound, "epsilon"), number_at(policy, "epsilon")
+    if not 0 <= epsilon <= limit:
+        raise Rejected(f"the bound {epsilon:.3g} is not within the policy of {limit:.3g}")
+    level, required = text_at(bound, "level"), text_at(policy, "level")
+    assumptions = bound.get("assumptions")
+    if level not in LEVELS or required not in LEVELS or not isinstance(assumptions, list) or not assumptions:
+        raise Rejected(f"level {level!r} does not support a bound")
+    if LEVELS.index(level) < LEVELS.index(required):
+        raise Rejected(f"the level {level!r} is weaker than {required!r}, which the policy asks for")
+    if level == "retrained" and epsilon != 0:
+        raise Rejected("the certificate says 'retrained' with a bound that is not 0")
+    for assumption in assumptions:
+        if not isinstance(assumption, dict) or assumption.get("holds") is not True:
+            raise Rejected(f"the certificate says {level!r} although one of its assumptions does not hold")
+    stated = f"KL <= {epsilon:.3e}" if level != "estimated" else _check_estimate(bound, epsilon)
+    return f"{stated} (policy {limit:.1e}), level {level}, all {len(assumptions)} assumptions hold"
+
+
+def _check_estimate(bound: Mapping[str, Any], epsilon: float) -> str:
+    """An estimate is stated as the upper end of its interval, and is no proof."""
+    interval = bound.get("interval")
+    if not isinstance(interval, list) or len(interval) != 2:
+        raise Rejected("the certificate says 'estimated' without the interval of the estimate")
+    low, high = (number_at({"interval": end}, "interval") for end in interval)
+    if not 0 <= low <= high == epsilon:
+        raise Rejected("the bound is not the upper end of the interval that it was estimated with")
+    return f"KL estimated at {low:.3e} to {high:.3e}"
+
+
+def check_posterior(statement: Mapping[str, Any], posterior: bytes) -> str:
+    digest = hashlib.sha256(posterior).hexdigest()
+    if digest != digest_of(statement["subject"][-1]):
+        raise Rejected("the model file is not the version that the certificate speaks of")
+    return f"the model file is that version (sha256 {digest[:12]})"
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    check: Callable[[Mapping[str, Any], Mapping[str, Any]], list[str]]
+    signed_at: str
+    """The member that says when it was signed."""
+    action: str
+    """What the log calls it."""
+    concerns: str
+    """The member by which the log names it."""
+    is_logged_from_the_start: bool = False
+
+
+KINDS = {
+    "urn:lethe:receipt:v1": Kind("receipt", _check_receipt, "received_at", "deletion.received", "deletion"),
+    "urn:lethe:absence:v1": Kind(
+        "certificate of absence", _check_absence, "issued_at", "absence.certified", "deletion"
+    ),
+    "urn:lethe:certificate:v1": Kind(
+        "certificate", _check_certificate, "issued_at", "certificate.issued", "certificate", True
+    ),
+}

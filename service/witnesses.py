@@ -1,0 +1,60 @@
+"""Witnesses of the log, as C2SP defines them: others who sign that a checkpoint continues those they saw before.
+
+One is known by its verifier key, `name+hash+key`, and by where it answers.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+COSIGNATURE = b"\x04"
+TIME_BYTES = 8
+HOW = "write each as its verifier key, @ and its URL: name+0123abcd+B...=@https://witness.example"
+
+
+@dataclass(frozen=True)
+class Witness:
+    name: str
+    key_hash: bytes
+    public_key: bytes
+    url: str
+
+    @classmethod
+    def parse(cls, text: str) -> Witness:
+        key, _, url = text.strip().partition("@")
+        try:
+            name, shown_hash, encoded = key.split("+", 2)
+            material = base64.b64decode(encoded, validate=True)
+        except (ValueError, binascii.Error):
+            raise ValueError(f"a witness cannot be read; {HOW}") from None
+        if material[:1] != COSIGNATURE or len(material) != 33:
+            raise ValueError("a witness's key must be an Ed25519 key for cosignatures, of type 4")
+        key_hash = hashlib.sha256(f"{name}\n".encode() + material).digest()[:4]
+        if shown_hash != key_hash.hex() or not url.startswith(("https://", "http://")):
+            raise ValueError(f"a witness's key hash or URL is wrong; {HOW}")
+        return cls(name, key_hash, material[1:], url.rstrip("/"))
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}+{self.key_hash.hex()}"
+
+    def signed(self, text: str, signature: bytes) -> bool:
+        """Whether this is its cosignature of a checkpoint's text: a time, and a signature over both."""
+        time = int.from_bytes(signature[:TIME_BYTES], "big")
+        message = f"cosignature/v1\ntime {time}\n{text}".encode()
+        try:
+            Ed25519PublicKey.from_public_bytes(self.public_key).verify(signature[TIME_BYTES:], message)
+        except InvalidSignature:
+            return False
+        return True
+
+
+def parse_witnesses(text: str) -> Sequence[Witness]:
+    return [Witness.parse(one) for one in text.split(",") if one.strip()]

@@ -1,0 +1,193 @@
+"""Whoever kept a checkpoint finds out about every change behind it, made with full write access to the database."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
+
+from lethe.log_audit import Growing, audit_mirror, entry_count, notes_in, replay
+from lethe.verify import Rejected
+from lethe.verify.checkpoints import Checkpoint, open_checkpoint
+from lethe.verify.keys import load_keys
+from service.store import audit, log, notes
+from service.store.database import Database
+from service.store.merkle import leaf_hash, root_of
+from service.store.signing import StatementSigner
+from service.store.tables import AuditEntry
+from tests.bundles import SIGNER
+
+KEYS = SIGNER.public_pem.encode()
+RING = load_keys(KEYS)
+ENTRIES = 48
+Attack = Callable[[Session, random.Random], None]
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 8, 13, 257])
+def test_the_growing_tree_has_the_root_of_the_whole(size: int) -> None:
+    tree, leaves = Growing(), [b"%d" % number for number in range(size)]
+    for leaf in leaves:
+        tree.add(leaf)
+    assert tree.root == root_of([leaf_hash(leaf) for leaf in leaves])
+
+
+@pytest.fixture
+def published(database: Database) -> list[Checkpoint]:
+    """A log with a checkpoint after every few entries, all of them kept by somebody else."""
+    found = []
+    for number in range(ENTRIES):
+        with database.writing() as session:
+            audit.record(session, f"actor-{number % 3}", f"action.{number % 5}", number, statement=f"{number:064x}")
+            checkpoint = log.sequence(session, SIGNER) if number % 8 == 7 else None
+        if checkpoint is not None:
+            found.append(open_checkpoint(checkpoint.note, RING))
+    return found
+
+
+def leaves_of(session: Session) -> list[bytes]:
+    session.expire_all()
+    return [entry.encode() for entry in log.entries(session, 0, 2 * ENTRIES)]
+
+
+def change_a_column(session: Session, chance: random.Random) -> None:
+    entry = session.scalars(select(AuditEntry).where(AuditEntry.leaf_index == chance.randrange(ENTRIES))).one()
+    match chance.randrange(5):
+        case 0:
+            entry.actor += "x"
+        case 1:
+            entry.action = "deletion.cancelled"
+        case 2:
+            entry.concerns = str(chance.random())
+        case 3:
+            entry.details = {**entry.details, "statement": f"{chance.getrandbits(256):064x}"}
+        case 4:
+            entry.at += timedelta(microseconds=chance.choice([-1, 1]) * chance.randint(1, 10**9))
+
+
+def take_out(session: Session, chance: random.Random) -> None:
+    """And close the gap, so that nothing seems to be missing."""
+    gone = chance.randrange(ENTRIES)
+    session.execute(delete(AuditEntry).where(AuditEntry.leaf_index == gone))
+    for index in range(gone + 1, ENTRIES):
+        session.execute(update(AuditEntry).where(AuditEntry.leaf_index == index).values(leaf_index=index - 1))
+
+
+def leave_a_hole(session: Session, chance: random.Random) -> None:
+    session.execute(delete(AuditEntry).where(AuditEntry.leaf_index == chance.randrange(ENTRIES)))
+
+
+def swap(session: Session, chance: random.Random) -> None:
+    one, other = chance.sample(range(ENTRIES), 2)
+    for old, new in ((one, -1), (other, one), (-1, other)):
+        session.execute(update(AuditEntry).where(AuditEntry.leaf_index == old).values(leaf_index=new))
+
+
+def cut_off(session: Session, chance: random.Random) -> None:
+    session.execute(delete(AuditEntry).where(AuditEntry.leaf_index >= chance.randrange(ENTRIES)))
+
+
+def put_in(session: Session, chance: random.Random) -> None:
+    place = chance.randrange(ENTRIES)
+    for index in reversed(range(place, ENTRIES)):
+        session.execute(update(AuditEntry).where(AuditEntry.leaf_index == index).values(leaf_index=index + 1))
+    forged = AuditEntry(actor="lethe", action="deletion.completed", concerns="forged", details={}, leaf_index=place)
+    session.add(forged)
+    session.flush()
+
+
+ATTACKS: Sequence[Attack] = (change_a_column, take_out, leave_a_hole, swap, cut_off, put_in)
+
+
+def caught(database: Database, published: Sequence[Checkpoint], attack: Attack, chance: random.Random) -> bool:
+    with database.writing() as session:
+        attack(session, chance)
+        session.flush()
+        leaves = leaves_of(session)
+        session.rollback()
+    try:
+        replay(leaves, published)
+    except Rejected:
+        return True
+    return False
+
+
+def test_an_honest_log_is_accepted(database: Database, published: list[Checkpoint]) -> None:
+    with database.reading() as session:
+        found = replay(leaves_of(session), published)
+    assert (found.entries, found.checkpoints) == (ENTRIES, 6)
+    assert sum(found.actions.values()) == ENTRIES
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=[attack.__name__ for attack in ATTACKS])
+def test_each_attack_is_found_out(database: Database, published: list[Checkpoint], attack: Attack) -> None:
+    chance = random.Random(1)
+    assert all(caught(database, published[-1:], attack, chance) for _ in range(10))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_ten_thousand_attacks_are_found_out(database: Database, published: list[Checkpoint]) -> None:
+    chance = random.Random(2)
+    for number in range(10_000):
+        attack = chance.choice(ATTACKS)
+        assert caught(database, published[-1:], attack, chance), f"{attack.__name__}, attempt {number}"
+
+
+def test_a_rewritten_log_with_forged_tiles_is_found_out_by_an_older_checkpoint(
+    database: Database, published: list[Checkpoint]
+) -> None:
+    """The worst case: whoever rewrote it has our key as well, and signs what comes after."""
+    with database.reading() as session:
+        leaves = leaves_of(session)
+    leaves[2] = b'{"action":"forged"}'
+    root = root_of([leaf_hash(leaf) for leaf in leaves])
+    forged = open_checkpoint(notes.write(SIGNER, ENTRIES, root), RING)
+    assert replay(leaves, [forged]).entries == ENTRIES
+    with pytest.raises(Rejected, match="first 8 entries are not those of the checkpoint"):
+        replay(leaves, [forged, published[0]])
+
+
+@pytest.fixture
+def mirror(database: Database, published: list[Checkpoint], tmp_path: Path) -> Path:
+    (tmp_path / "checkpoints").mkdir()
+    with database.reading() as session:
+        newest = log.latest(session)
+        assert newest is not None
+        (tmp_path / "checkpoints" / f"{newest.size}.txt").write_text(newest.note)
+        (tmp_path / "entries.ndjson").write_bytes(b"".join(leaf + b"\n" for leaf in leaves_of(session)))
+    (tmp_path / "keys.json").write_bytes(KEYS)
+    return tmp_path
+
+
+def test_a_mirror_is_replayed(mirror: Path) -> None:
+    assert audit_mirror(mirror).entries == ENTRIES
+
+
+def test_a_mirror_without_a_checkpoint_proves_nothing(mirror: Path) -> None:
+    for path in (mirror / "checkpoints").iterdir():
+        path.unlink()
+    with pytest.raises(Rejected, match="no checkpoint"):
+        audit_mirror(mirror)
+
+
+def test_another_key_than_the_trusted_one_is_rejected(mirror: Path) -> None:
+    with pytest.raises(Rejected, match="key that is not at hand"):
+        audit_mirror(mirror, StatementSigner(bytes(32)).public_pem.encode())
+
+
+def test_two_checkpoints_of_one_size_that_differ_are_a_split_view(mirror: Path) -> None:
+    text = notes.write(SIGNER, ENTRIES, bytes(32))
+    with pytest.raises(Rejected, match="split"):
+        audit_mirror(mirror, published=notes_in(f"{text}\n{text}"))
+
+
+def test_a_line_that_a_crash_cut_off_is_fetched_again(mirror: Path) -> None:
+    path = mirror / "entries.ndjson"
+    path.write_bytes(path.read_bytes()[:-5])
+    assert entry_count(mirror) == ENTRIES - 1
+    assert path.read_bytes().endswith(b"}\n")

@@ -1,0 +1,150 @@
+"""A statement is where the log says it is, and the log has not been rewritten since."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lethe.verify import Rejected, verify
+from service.store.signing import ABSENCE_TYPE, StatementSigner, bundle
+from tests.bundles import (
+    SIGNER,
+    LogInMemory,
+    certificate,
+    entry_of,
+    logged,
+    predicate,
+    signed_certificate,
+)
+
+KEY = SIGNER.public_pem.encode()
+
+
+def test_a_certificate_without_its_place_is_rejected() -> None:
+    with pytest.raises(Rejected, match="does not show its place in the log"):
+        verify(signed_certificate(predicate()).encode(), KEY)
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ({"action": "certificate.issued", "concerns": "c-2"}, "not that of this certificate"),
+        ({"action": "deletion.received", "concerns": "c-1"}, "not that of this certificate"),
+    ],
+)
+def test_another_entry_of_the_log_is_rejected(entry: dict[str, str], reason: str) -> None:
+    signed = signed_certificate(predicate())
+    with pytest.raises(Rejected, match=reason):
+        verify(logged(signed, entry_of(signed, **entry)), KEY)
+
+
+def test_the_entry_of_another_statement_is_rejected() -> None:
+    """Both are signed by us and logged; only they do not belong together."""
+    first, second = signed_certificate(predicate()), signed_certificate({**predicate(), "seconds": 2})
+    with pytest.raises(Rejected, match="of another statement"):
+        verify(logged(first, entry_of(second, "certificate.issued", "c-1")), KEY)
+
+
+def test_an_absence_is_accepted_with_its_place_and_without() -> None:
+    digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    told = {
+        "deletion": "d-1",
+        "subjects": [],
+        "received_at": "2026-11-16T08:00:00.000Z",
+        "issued_at": "2026-11-16T08:00:00.000Z",
+        "models_in_store": 3,
+    }
+    signed = bundle(SIGNER.sign(ABSENCE_TYPE, [{"name": "d", "digest": {"sha256": digest}}], told))
+    assert "not yet" in verify(signed.encode(), KEY).checks[-1]
+    assert "says so" in verify(logged(signed, entry_of(signed, "absence.certified", "d-1")), KEY).checks[-1]
+
+
+def changed_place(**change: Any) -> bytes:
+    content = json.loads(certificate())
+    content["log"].update(change)
+    return json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"index": 4}, "does not lead from the entry"),
+        ({"index": 9}, "behind the end"),
+        ({"index": True}, "not a whole number"),
+        ({"index": -1}, "not a whole number"),
+        ({"index": 5.0}, "not a whole number"),
+        ({"proof": []}, "too short"),
+        ({"proof": ["0" * 64] * 9}, "too long"),
+        ({"proof": "no"}, "proof is missing"),
+        ({"proof": ["0" * 64] * 4}, "does not lead from the entry"),
+        ({"entry": 5}, "entry is missing"),
+        ({"entry": "{}"}, "details is missing"),
+        ({"checkpoint": ""}, "not a signed note"),
+        ({"more": 1}, "not complete"),
+    ],
+)
+def test_a_place_that_was_changed_is_rejected(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(Rejected, match=reason):
+        verify(changed_place(**change), KEY)
+
+
+def later(leaves: list[bytes], old: int, signer: StatementSigner = SIGNER) -> bytes:
+    """What the API answers when it is asked whether the log still has what it had."""
+    log, new = LogInMemory(leaves), len(leaves)
+    proof = [one.hex() for one in log.tree.consistency(old, new)]
+    return json.dumps({"old": old, "new": new, "proof": proof, "checkpoint": log.note(new, signer)}).encode()
+
+
+def log_of_certificate(size: int) -> tuple[bytes, list[bytes]]:
+    """A certificate in a log of nine entries, and what the log has become since."""
+    content = certificate()
+    leaves = [b"entry %d" % number for number in range(size)]
+    leaves[5] = json.loads(content)["log"]["entry"].encode()
+    return content, leaves
+
+
+@pytest.mark.parametrize("size", [9, 10, 16, 500])
+def test_a_later_checkpoint_confirms_it(size: int) -> None:
+    content, leaves = log_of_certificate(size)
+    found = verify(content, KEY, later=later(leaves, 9))
+    assert f"the log at {size} entries" in found.checks[-1]
+
+
+@pytest.mark.parametrize("rewritten", range(9))
+def test_a_log_that_was_rewritten_is_found_out(rewritten: int) -> None:
+    content, leaves = log_of_certificate(12)
+    leaves[rewritten] = b"something else"
+    with pytest.raises(Rejected, match="rewritten"):
+        verify(content, KEY, later=later(leaves, 9))
+
+
+def test_a_log_that_was_cut_off_or_is_another_is_found_out() -> None:
+    content, leaves = log_of_certificate(8)
+    with pytest.raises(Rejected, match="is not later"):
+        verify(content, KEY, later=later(leaves, 8))
+    content, leaves = log_of_certificate(12)
+    with pytest.raises(Rejected, match="another log"):
+        verify(content, KEY, later=later(leaves, 9, StatementSigner(bytes(range(32)), "elsewhere/lethe")))
+
+
+def test_a_later_checkpoint_cannot_confirm_what_is_not_in_the_log() -> None:
+    deletion_receipt = bundle(SIGNER.sign("urn:lethe:receipt:v1", _nobody(), _receipt()))
+    with pytest.raises(Rejected, match="does not show its place"):
+        verify(deletion_receipt.encode(), KEY, later=later([b"x"], 1))
+
+
+def _nobody() -> list[dict[str, Any]]:
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    return [{"name": "d", "digest": {"sha256": empty}}]
+
+
+def _receipt() -> dict[str, Any]:
+    return {"deletion": "d-1", "subjects": [], "received_at": "2026-11-16T08:00:00.000Z", "log": {"leaf": "0" * 64}}
+
+
+def test_a_receipt_whose_promise_was_not_kept_is_rejected() -> None:
+    signed = bundle(SIGNER.sign("urn:lethe:receipt:v1", _nobody(), _receipt()))
+    with pytest.raises(Rejected, match="not the one that the receipt promised"):
+        verify(logged(signed, entry_of(signed, "deletion.received", "d-1")), KEY)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from lethe.verify import Rejected, verify
+from service.store.certificates import sign_receipt
+from service.store.deletions import DeletionView
+from service.store.tables import Deletion
+from tests.bundles import SIGNER, certificate
+
+KEY = SIGNER.public_pem.encode()
+
+
+def estimated(interval: Any) -> Callable[[dict[str, Any]], object]:
+    def change(content: dict[str, Any]) -> None:
+        content["policy"]["level"] = "estimated"
+        content["bound"].update(level="estimated", interval=interval)
+
+    return change
+
+
+def test_an_estimate_is_told_with_its_interval() -> None:
+    found = verify(certificate(estimated([1e-10, 1e-9])), KEY)
+    assert any("KL estimated at 1.000e-10 to 1.000e-09 (policy 1.0e-06), level estimated" in c for c in found.checks)
+
+
+@pytest.mark.parametrize("interval", [None, [], [1e-9], [2e-9, 1e-9], [0.0, 2e-9], [None, 1e-9], [-1e-9, 1e-9]])
+def test_an_estimate_that_is_not_the_upper_end_of_its_interval_is_rejected(interval: Any) -> None:
+    with pytest.raises(Rejected, match="interval"):
+        verify(certificate(estimated(interval)), KEY)
+
+
+def test_a_receipt_is_accepted_before_it_is_in_the_log() -> None:
+    deletion = Deletion(id="d-1", caller="acme", regulation="gdpr", received_at=datetime(2026, 11, 16, tzinfo=UTC))
+    content = sign_receipt(SIGNER, DeletionView(deletion, ["b" * 64, "a" * 64], [])).encode()
+    found = verify(content, KEY)
+    assert found.kind == "receipt"
+    assert "not yet shown to be in the log" in found.checks[-1]
+
+
+def test_what_is_not_proved_is_told() -> None:
+    found = verify(certificate(lambda told: told.update(not_proved=["that pigs fly"])), KEY)
+    assert found.not_proved == ["that pigs fly"]
+    assert found.facts()["not_proved"] == ["that pigs fly"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda p: p["bound"].update(epsilon=1e-5), "not within the policy"),
+        (lambda p: p["bound"].update(epsilon=-1e-9), "not within the policy"),
+        (lambda p: p["bound"].update(epsilon=None), "epsilon is not a number"),
+        (lambda p: p["bound"].update(level="none"), "does not support a bound"),
+        (lambda p: p["bound"].update(assumptions=[]), "does not support a bound"),
+        (lambda p: p["bound"].update(level="estimated"), "weaker than 'proved'"),
+        (lambda p: p["bound"].update(level="retrained"), "not 0"),
+        (lambda p: p["policy"].update(level="some"), "does not support a bound"),
+        (lambda p: p["policy"].pop("level"), "level is missing"),
+        (lambda p: p["bound"]["assumptions"][0].update(holds=False), "assumptions does not hold"),
+        (lambda p: p["records"].update(after=40), "do not add up"),
+        (lambda p: p["records"].update(forgotten_in_batch=3), "do not add up"),
+        (lambda p: p.update(issued_at="2026-11-15T08:00:00.000Z"), "before its request"),
+        (lambda p: p.update(received_at="yesterday"), "not a time"),
+        (lambda p: p.pop("bound"), "bound is missing"),
+        (lambda p: p.pop("deletion"), "deletion is missing"),
+    ],
+)
+def test_a_signed_certificate_that_contradicts_itself_is_rejected(
+    change: Callable[[dict[str, Any]], object], reason: str
+) -> None:
+    with pytest.raises(Rejected, match=reason):
+        verify(certificate(change), KEY)

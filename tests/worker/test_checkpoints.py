@@ -1,0 +1,224 @@
+"""The log's threads beside the sweep: entries get their places, checkpoints go outside and are witnessed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import func, select
+
+from service.settings import Settings
+from service.store import audit, log
+from service.store.database import Database
+from service.store.keys import open_signer
+from service.store.notes import parse
+from service.store.signing import StatementSigner
+from service.store.tables import AuditEntry, Checkpoint
+from service.witnesses import parse_witnesses
+from tests.waiting import wait_until
+from tests.witness import Witness, witnessing
+from worker import checkpoints
+from worker.checkpoints import Publisher, place_all
+from worker.sweep import run_sweep
+
+Opener = Callable[..., Publisher]
+
+
+@pytest.fixture
+def signer(settings: Settings, database: Database) -> StatementSigner:
+    return open_signer(settings, database)
+
+
+@pytest.fixture
+def witness(signer: StatementSigner) -> Iterator[Witness]:
+    with witnessing(signer.public_key) as running:
+        yield running
+
+
+@pytest.fixture
+def opened(settings: Settings) -> Iterator[Opener]:
+    made: list[Publisher] = []
+
+    def open_with(**changes: object) -> Publisher:
+        made.append(Publisher.open(settings.model_copy(update=changes)))
+        return made[-1]
+
+    yield open_with
+    for publisher in made:
+        publisher.close()
+
+
+def write(database: Database, count: int = 1) -> None:
+    with database.writing() as session:
+        for number in range(count):
+            audit.record(session, "acme", "thing.done", number)
+
+
+def grow(database: Database, signer: StatementSigner, count: int = 1) -> Checkpoint:
+    write(database, count)
+    place_all(database, signer)
+    return newest(database)
+
+
+def newest(database: Database) -> Checkpoint:
+    with database.reading() as session:
+        found = log.latest(session)
+    assert found is not None
+    return found
+
+
+def unplaced(database: Database) -> int:
+    query = select(func.count()).select_from(AuditEntry).where(AuditEntry.leaf_index.is_(None))
+    with database.reading() as session:
+        return session.scalars(query).one()
+
+
+def test_a_long_trail_is_placed_in_many_transactions(
+    database: Database, signer: StatementSigner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "MOST_AT_ONCE", 100)
+    write(database, 250)
+    place_all(database, signer)
+    assert unplaced(database) == 0
+    with database.reading() as session:
+        sizes = session.scalars(select(Checkpoint.size).order_by(Checkpoint.size)).all()
+    assert sizes == [100, 200, newest(database).size]
+
+
+def test_two_sweeps_place_everything_once(database: Database, signer: StatementSigner) -> None:
+    write(database, 200)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: place_all(database, signer), range(2)))
+    with database.reading() as session:
+        places = session.scalars(select(AuditEntry.leaf_index).order_by(AuditEntry.leaf_index)).all()
+    assert places == list(range(len(places)))
+    assert newest(database).size == len(places)
+
+
+def test_the_sweep_places_and_publishes(settings: Settings, database: Database, tmp_path: Path) -> None:
+    file = tmp_path / "checkpoints.txt"
+    stop = threading.Event()
+    changed = settings.model_copy(update={"checkpoint_file": file})
+    sweep = threading.Thread(target=run_sweep, args=(changed, stop))
+    sweep.start()
+    try:
+        write(database)
+        wait_until(lambda: not unplaced(database) and newest(database).published_at, "the entry is out")
+    finally:
+        stop.set()
+        sweep.join(timeout=20)
+    assert f"\n{newest(database).size}\n" in file.read_text()
+
+
+def test_a_file_holds_each_checkpoint_and_can_be_read_again(
+    database: Database, signer: StatementSigner, opened: Opener, tmp_path: Path
+) -> None:
+    file = tmp_path / "checkpoints.txt"
+    sizes = []
+    for _ in range(3):
+        sizes.append(grow(database, signer).size)
+        for _ in range(2):  # as two sweeps, or one that starts anew, would
+            opened(checkpoint_file=file).publish_newest()
+    blocks = file.read_text().split("\n\n")
+    notes = [parse(f"{text}\n\n{signatures}\n") for text, signatures in zip(blocks[::2], blocks[1::2], strict=False)]
+    assert [note.size for note in notes] == sizes
+    assert newest(database).published_at is not None
+
+
+def test_a_file_is_not_written_twice(database: Database, signer: StatementSigner, tmp_path: Path) -> None:
+    checkpoint, file = grow(database, signer), tmp_path / "checkpoints.txt"
+    for _ in range(2):
+        checkpoints.append_note(file, checkpoint)
+    assert file.read_text() == f"{checkpoint.note}\n"
+
+
+def test_a_url_that_fails_is_tried_again(
+    database: Database, signer: StatementSigner, opened: Opener, witness: Witness
+) -> None:
+    publisher = opened(checkpoint_url=SecretStr(f"{witness.url}/checkpoint?key=secret"))
+    publisher.publish_newest()
+    assert witness.stored == []  # there is none yet
+    checkpoint = grow(database, signer)
+    witness.statuses = [503]
+    publisher.publish_newest()
+    assert newest(database).published_at is None
+    publisher.publish_newest()
+    publisher.publish_newest()
+    assert witness.stored == [checkpoint.note]
+    assert newest(database).published_at is not None
+
+
+def test_a_witness_signs_each_new_checkpoint(
+    database: Database, signer: StatementSigner, opened: Opener, witness: Witness
+) -> None:
+    publisher = opened(witnesses=witness.setting)
+    for count in (1, 1, 5, 300):
+        grow(database, signer, count)
+        publisher.publish_newest()
+        signed = newest(database)
+        note = parse(log.full_note(signed))
+        (known,) = parse_witnesses(witness.setting)
+        assert [one.name for one in note.signatures] == [signer.origin, witness.name]
+        assert known.signed(note.text, note.signatures[1].value)
+        assert signed.published_at is not None
+    assert witness.asked == [200, 200, 200, 200]
+
+
+def test_a_witness_that_saw_more_than_we_know_is_asked_from_there(
+    database: Database, signer: StatementSigner, opened: Opener, witness: Witness
+) -> None:
+    grow(database, signer, 3)
+    opened(witnesses=witness.setting).publish_newest()
+    grow(database, signer, 4)
+    opened(witnesses=witness.setting).publish_newest()  # starts anew and knows nothing
+    assert witness.asked == [200, 409, 200]
+    assert newest(database).cosignatures.count("\n") == 1
+
+
+def test_what_a_witness_signed_is_published_with_it(
+    database: Database, signer: StatementSigner, opened: Opener, witness: Witness, tmp_path: Path
+) -> None:
+    file = tmp_path / "checkpoints.txt"
+    grow(database, signer)
+    opened(witnesses=witness.setting, checkpoint_file=file).publish_newest()
+    assert witness.name in file.read_text()
+
+
+@pytest.mark.parametrize("fault", ["wrong", "status", "rewritten", "nonsense"])
+def test_a_witness_that_does_not_sign_keeps_nothing_else_back(
+    database: Database, signer: StatementSigner, opened: Opener, witness: Witness, tmp_path: Path, fault: str
+) -> None:
+    file = tmp_path / "checkpoints.txt"
+    publisher = opened(witnesses=witness.setting, checkpoint_file=file)
+    first = grow(database, signer)
+    if fault == "wrong":
+        witness.wrong = True
+    elif fault == "rewritten":  # it saw another log under our name
+        other = parse(first.note)
+        witness.seen = type(other)(other.origin, other.size, bytes(32), other.text, other.signatures)
+    else:
+        witness.statuses = [500 if fault == "status" else 409]
+    publisher.publish_newest()
+    assert newest(database).cosignatures == ""
+    assert newest(database).published_at is None
+    assert file.read_text().count(f"\n{first.size}\n") == 1
+    publisher.publish_newest()
+    assert file.read_text().count(f"\n{first.size}\n") == 1
+    if fault in ("status", "nonsense"):
+        assert newest(database).published_at is not None
+
+
+def test_two_publishers_leave_one_signature_of_each_witness(
+    database: Database, signer: StatementSigner, opened: Opener, witness: Witness
+) -> None:
+    checkpoint = grow(database, signer)
+    one, other = opened(witnesses=witness.setting), opened(witnesses=witness.setting)
+    one.publish_newest()
+    with database.writing() as session:
+        session.get_one(Checkpoint, checkpoint.size).published_at = None
+    other.publish_newest()
+    assert newest(database).cosignatures.count("\n") == 1
