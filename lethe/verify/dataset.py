@@ -21,16 +21,18 @@ def check_absent(predicate: Mapping[str, Any]) -> str:
     sizes = {side: whole_at(object_at(dataset, side), "records") for side in ("before", "after")}
     if sizes != {side: counts[side] for side in sizes}:
         raise Rejected("the data sets are not of the size that the certificate states")
-    places = [whole_at({"place": place}, "place") for place in list_at(was, "places")]
-    if len(places) != len(gone):
+    stood = [whole_at({"place": place}, "place") for place in list_at(was, "places")]
+    if len(stood) != len(gone):
         raise Rejected("not every forgotten record has its place in the data set before")
-    _check_leaves(object_at(dataset, "before"), dict(zip(places, gone, strict=True)), was, "before")
+    _check_leaves(object_at(dataset, "before"), dict(zip(stood, gone, strict=True)), was, "before")
     neighbours = {whole_at(one, "place"): hash_at(one, "commitment") for one in list_at(now, "neighbours")}
     _check_leaves(object_at(dataset, "after"), neighbours, now, "after")
-    if any(neighbours[one] >= neighbours[other] for one, other in pairwise(sorted(neighbours))):
+    places = sorted(neighbours)
+    left = [neighbours[place] for place in places]
+    if any(one >= other for one, other in pairwise(left)):
         raise Rejected("the records of the data set after do not stand in order")
     for commitment in gone:
-        _check_gap(neighbours, sizes["after"], commitment)
+        _check_gap(places, left, sizes["after"], commitment)
     return f"{len(gone)} records of this deletion were in the data set before, and none is in the one after"
 
 
@@ -62,11 +64,12 @@ def _subtree(
     )
 
 
-def _check_gap(neighbours: Mapping[int, bytes], size: int, commitment: bytes) -> None:
+def _check_gap(places: Sequence[int], left: Sequence[bytes], size: int, commitment: bytes) -> None:
     """Records stand in order, so one that is missing has two neighbours between which it would be."""
-    below = [place for place, other in neighbours.items() if other <= commitment]
-    at = max(below, default=-1)
-    if at >= 0 and neighbours[at] == commitment:
+    next_one = bisect_left(left, commitment)
+    if left[next_one : next_one + 1] == [commitment]:
         raise Rejected("a forgotten record is still in the data set after")
-    if at + 1 < size and neighbours.get(at + 1, commitment) <= commitment:
+    below = places[next_one - 1] if next_one else -1
+    above = places[next_one] if next_one < len(places) else size
+    if above != below + 1:
         raise Rejected("it is not shown that a forgotten record is missing from the data set after")

@@ -47,9 +47,11 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("key_id", name=op.f("pk_signing_keys")),
     )
+    _store_certificates("EXTERNAL")
 
 
 def downgrade() -> None:
+    _store_certificates("EXTENDED")
     op.drop_table("signing_keys")
     op.drop_table("checkpoints")
     op.drop_table("log_tiles")
@@ -57,3 +59,9 @@ def downgrade() -> None:
     op.drop_index("ix_audit_entries_leaf_index", "audit_entries")
     op.drop_column("audit_entries", "leaf_index")
     op.drop_column("versions", "dataset_root")
+
+
+def _store_certificates(storage: str) -> None:
+    """As they are: hashes and signatures do not get smaller, and PostgreSQL tries for longer than it takes to store."""
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute(f"ALTER TABLE certificates ALTER COLUMN bundle SET STORAGE {storage}")

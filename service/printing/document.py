@@ -62,6 +62,7 @@ def _certificate(statement: Statement) -> Document:
     ]
     optional = (rungs_section(predicate), attack_section(effects), risk_section(effects))
     not_proved = [*bound.get("not_proved", ()), *(effects.get("pac_bayes") or {}).get("not_proved", ())]
+    not_proved += predicate.get("not_proved", ())
     sections = [
         asking_section(predicate),
         removed_section(statement),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import insert
+from sqlalchemy import Table, insert
 from sqlalchemy.orm import Session
 
 from service.store.tables import AuditEntry
@@ -28,4 +28,4 @@ def record_each(session: Session, actor: str, action: str, details: Mapping[Any,
     common = {"actor": actor, "action": action}
     rows = [{**common, "concerns": str(concerns), "details": dict(told)} for concerns, told in details.items()]
     if rows:
-        session.execute(insert(AuditEntry), rows)
+        session.execute(insert(cast(Table, AuditEntry.__table__)), rows)

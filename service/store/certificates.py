@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.metadata import version
 from typing import Any
 
 import rfc8785
@@ -23,13 +22,18 @@ from service.store.signing import (
     RECEIPT_TYPE,
     StatementSigner,
     bundle,
+    payload_digest,
     without_fractions,
 )
+from service.store.software import software
 from service.store.tables import Deletion, Model, Version, now
 
-SOFTWARE = {"name": "lethe", "version": version("lethe")}
 PROMISE_SECONDS = 2
 """Within which an entry is in a signed checkpoint of the log."""
+DATASET_NOT_PROVED = (
+    "That the data-set roots were computed from the rows on which the model stands, with commitments in order, rests "
+    "on the software that signed this; whoever may see the retained rows can recompute the second root."
+)
 ABSENCE_NOT_PROVED = (
     "Subjects are found by the identities that models were registered with; records kept under another identity, or "
     "outside Lethe, are not covered."
@@ -112,9 +116,18 @@ class Forgetting:
             "rungs": [dict(rung) for rung in evidence.rungs],
             "effects": dict(evidence.effects),
             "seconds": evidence.seconds,
-            "software": SOFTWARE,
+            "not_proved": [DATASET_NOT_PROVED],
+            "software": dict(software()),
         }
         return {name: rfc8785.dumps(fact) for name, fact in facts.items()}
+
+
+@dataclass(frozen=True)
+class Issued:
+    id: uuid.UUID
+    bundle: str
+    statement: str
+    """The digest by which the log names it."""
 
 
 def issue(
@@ -125,9 +138,8 @@ def issue(
     named_records: Iterable[int],
     forgotten: Collection[int],
     issued_at: datetime,
-) -> tuple[uuid.UUID, str]:
-    """Sign the certificate of one deletion in one model, of which all its records were `forgotten`. Returns its id
-    and its bundle."""
+) -> Issued:
+    """Sign the certificate of one deletion in one model, of which all its records were `forgotten`."""
     certificate_id = uuid.uuid4()
     own: dict[str, Any] = {
         "certificate": str(certificate_id),
@@ -141,7 +153,8 @@ def issue(
         "issued_at": _timestamp(issued_at),
     }
     members = {**forgetting.members, **{name: without_fractions(fact) for name, fact in own.items()}}
-    return certificate_id, bundle(signer.sign_written(CERTIFICATE_TYPE, forgetting.subjects, members))
+    envelope = signer.sign_written(CERTIFICATE_TYPE, forgetting.subjects, members)
+    return Issued(certificate_id, bundle(envelope), payload_digest(envelope))
 
 
 def sign_absence(signer: StatementSigner, view: DeletionView, models_in_store: int) -> tuple[datetime, str]:
@@ -153,7 +166,7 @@ def sign_absence(signer: StatementSigner, view: DeletionView, models_in_store: i
         "models_in_store": models_in_store,
         "statement": view.deletion.outcome,
         "not_proved": [ABSENCE_NOT_PROVED],
-        "software": SOFTWARE,
+        "software": dict(software()),
     }
     return issued_at, bundle(signer.sign(ABSENCE_TYPE, [_request(view)], predicate, fractions=False))
 

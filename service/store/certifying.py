@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import TypeVar, cast
 
-from sqlalchemy import ColumnElement, insert, select, update
+from sqlalchemy import ColumnElement, Table, insert, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from service.store import audit
-from service.store.certificates import Forgetting, issue
+from service.store.certificates import Forgetting, Issued, issue
 from service.store.choosing import held_records
-from service.store.signing import StatementSigner, statement_digest
+from service.store.signing import StatementSigner
 from service.store.states import DeletionStatus
 from service.store.tables import Certificate, Deletion, DeletionRecord, DeletionSubject, DeletionTarget, now
 
@@ -24,38 +25,41 @@ def complete_and_certify(
 ) -> Mapping[uuid.UUID, uuid.UUID]:
     """Returns the certificates by deletion. Before anything is erased: it must be known whose the records were."""
     in_batch = (DeletionTarget.batch_id == batch_id) & (DeletionTarget.status == DeletionStatus.RUNNING)
-    rows = list(_certificate_rows(session, in_batch, forgetting, signer))
-    if rows:
-        session.execute(insert(Certificate), [{**row, "batch_id": batch_id} for row in rows])
-    logged = {
-        row["id"]: {"deletion": str(row["deletion_id"]), "statement": statement_digest(row["bundle"])} for row in rows
-    }
-    audit.record_each(session, "lethe", "certificate.issued", logged)
-    session.execute(update(DeletionTarget).where(in_batch).values(status=DeletionStatus.COMPLETED))
-    return {row["deletion_id"]: row["id"] for row in rows}
-
-
-def _certificate_rows(
-    session: Session, in_batch: ColumnElement[bool], forgetting: Forgetting, signer: StatementSigner
-) -> Iterator[dict[str, Any]]:
-    of_model = in_batch & (DeletionRecord.model_id == forgetting.model.id)
-    commitments = _by_deletion(session, DeletionSubject.deletion_id, DeletionSubject.commitment, in_batch)
-    named_records = _by_deletion(session, DeletionRecord.deletion_id, DeletionRecord.record, of_model)
-    evidence, issued_at = forgetting.evidence, now()
+    issued_at, evidence = now(), forgetting.evidence
+    issued = dict(_issue_each(session, in_batch, forgetting, signer, issued_at))
     common = {
         "model_id": forgetting.model.id,
         "version_id": forgetting.after.id,
+        "batch_id": batch_id,
         "level": evidence.level,
         "epsilon": evidence.epsilon,
         "issued_at": issued_at,
     }
+    rows = [{"id": one.id, "deletion_id": of, "bundle": one.bundle, **common} for of, one in issued.items()]
+    if rows:
+        session.execute(insert(cast(Table, Certificate.__table__)), rows)
+    logged = {one.id: {"deletion": str(of), "statement": one.statement} for of, one in issued.items()}
+    audit.record_each(session, "lethe", "certificate.issued", logged)
+    session.execute(update(DeletionTarget).where(in_batch).values(status=DeletionStatus.COMPLETED))
+    return {of: one.id for of, one in issued.items()}
+
+
+def _issue_each(
+    session: Session,
+    in_batch: ColumnElement[bool],
+    forgetting: Forgetting,
+    signer: StatementSigner,
+    issued_at: datetime,
+) -> Iterator[tuple[uuid.UUID, Issued]]:
+    of_model = in_batch & (DeletionRecord.model_id == forgetting.model.id)
+    commitments = _by_deletion(session, DeletionSubject.deletion_id, DeletionSubject.commitment, in_batch)
+    named_records = _by_deletion(session, DeletionRecord.deletion_id, DeletionRecord.record, of_model)
     owned = select(Deletion).join(DeletionTarget, DeletionTarget.deletion_id == Deletion.id).where(in_batch)
     deletions = session.scalars(owned).all()
     held = held_records(session, forgetting.model.id, [deletion.id for deletion in deletions])
     for deletion in deletions:
         named = commitments.get(deletion.id, []), named_records.get(deletion.id, [])
-        certificate_id, bundle = issue(signer, forgetting, deletion, *named, held[deletion.id], issued_at)
-        yield {"id": certificate_id, "deletion_id": deletion.id, **common, "bundle": bundle}
+        yield deletion.id, issue(signer, forgetting, deletion, *named, held[deletion.id], issued_at)
 
 
 def _by_deletion(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, select, update
 from sqlalchemy.orm import Session
 
 from service.store import audit, outbox
@@ -124,30 +124,40 @@ def refresh(session: Session, deletion_ids: Iterable[uuid.UUID]) -> None:
 
 
 def _refresh_chunk(session: Session, ids: Sequence[uuid.UUID]) -> None:
-    locked = session.scalars(
-        select(Deletion)
-        .where(Deletion.id.in_(ids))
-        .order_by(Deletion.id)
-        .with_for_update()
-        .execution_options(populate_existing=True)
-    ).all()
+    """By the set: an object for each row would take several times as long."""
+    before = dict(_locked(session, ids))
     statuses: dict[uuid.UUID, set[str]] = {deletion_id: set() for deletion_id in ids}
     for deletion_id, status in session.execute(
         select(DeletionTarget.deletion_id, DeletionTarget.status).distinct().where(DeletionTarget.deletion_id.in_(ids))
     ):
         statuses[deletion_id].add(status)
+    after = {deletion_id: _overall(statuses[deletion_id]) for deletion_id in before}
+    changed = [deletion_id for deletion_id in before if after[deletion_id] != before[deletion_id]]
+    for status in {after[deletion_id] for deletion_id in changed}:
+        these = [deletion_id for deletion_id in changed if after[deletion_id] == status]
+        session.execute(update(Deletion).where(Deletion.id.in_(these)).values(status=status))
+    _complete(session, [deletion_id for deletion_id in changed if after[deletion_id] == DeletionStatus.COMPLETED])
+    told = select(Deletion).where(Deletion.id.in_(changed), Deletion.callback_urls.is_not(None))
+    outbox.enqueue(
+        session,
+        [outbox.Change(one, before[one.id], absent=not statuses[one.id]) for one in session.scalars(told)],
+    )
+
+
+def _locked(session: Session, ids: Sequence[uuid.UUID]) -> Iterable[tuple[uuid.UUID, str]]:
+    query = select(Deletion.id, Deletion.status).where(Deletion.id.in_(ids)).order_by(Deletion.id).with_for_update()
+    return [(found.id, found.status) for found in session.execute(query)]
+
+
+def _complete(session: Session, ids: Sequence[uuid.UUID]) -> None:
+    if not ids:
+        return
     certified = set(session.scalars(select(Certificate.deletion_id).where(Certificate.deletion_id.in_(ids))))
-    changes, completed = [], []
-    for deletion in locked:
-        before, deletion.status = deletion.status, _overall(statuses[deletion.id])
-        if deletion.status != before:
-            changes.append(outbox.Change(deletion, before, absent=not statuses[deletion.id]))
-        if deletion.status == DeletionStatus.COMPLETED and deletion.completed_at is None:
-            deletion.completed_at = now()
-            deletion.outcome = None if deletion.id in certified else ALREADY_ERASED
-            completed.append(deletion.id)
-    audit.record_each(session, "lethe", "deletion.completed", {deletion_id: {} for deletion_id in completed})
-    outbox.enqueue(session, changes)
+    session.execute(update(Deletion).where(Deletion.id.in_(ids)).values(completed_at=now(), outcome=None))
+    erased = [deletion_id for deletion_id in ids if deletion_id not in certified]
+    if erased:
+        session.execute(update(Deletion).where(Deletion.id.in_(erased)).values(outcome=ALREADY_ERASED))
+    audit.record_each(session, "lethe", "deletion.completed", {deletion_id: {} for deletion_id in ids})
 
 
 def _overall(statuses: set[str]) -> DeletionStatus:

@@ -99,9 +99,14 @@ def bundle(envelope: Mapping[str, Any], log: Mapping[str, Any] | None = None) ->
     return without_fractions(parts if log is None else {**parts, "log": dict(log)}).decode()
 
 
+def payload_digest(envelope: Mapping[str, Any]) -> str:
+    """By it the log names the statement."""
+    return hashlib.sha256(base64.b64decode(envelope["payload"])).hexdigest()
+
+
 def statement_digest(signed: str) -> str:
-    """Of the payload in a bundle: by it the log names the statement."""
-    return hashlib.sha256(base64.b64decode(json.loads(signed)["envelope"]["payload"])).hexdigest()
+    """Of the statement in a bundle."""
+    return payload_digest(json.loads(signed)["envelope"])
 
 
 def _object(members: Mapping[str, bytes]) -> bytes:
