@@ -9,7 +9,7 @@ help:
 	@echo 'make demo    a guided tour: train, forget, and check the certificate'
 	@echo 'make up      run the service here until Ctrl-C'
 	@echo 'make test    all tests, the slow ones too, but for those of make soak'
-	@echo 'make soak    kill workers, PostgreSQL and Redis for minutes, and check that nothing was lost'
+	@echo 'make soak    minutes of killed workers and servers, forged logs and changed certificates'
 	@echo 'make fuzz    five minutes of requests made up from the OpenAPI document, as each role'
 	@echo 'make check   rules, format, types, imports and migrations'
 	@echo 'make bench   measure forgetting against retraining'
@@ -47,7 +47,7 @@ test: setup
 	$(RUN)/pytest -m "not soak" -n 3 --dist worksteal $(ARGS)
 
 soak: setup
-	$(RUN)/pytest -m soak -n 2 --dist worksteal tests/faults $(ARGS)
+	$(RUN)/pytest -m soak -n 2 --dist worksteal $(ARGS)
 
 fuzz: setup
 	@$(IN_ROOT) exec env FUZZ_SECONDS=75 .venv/bin/pytest -m "" -s tests/service/fuzz $(ARGS)

@@ -224,7 +224,7 @@ def test_every_target_runs_its_command_in_the_root(ready: Copy) -> None:
         "up": ["lethe up"],
         "bench": ["lethe bench forget"],
         "test": ["pytest -m not soak -n 3 --dist worksteal"],
-        "soak": ["pytest -m soak -n 2 --dist worksteal tests/faults"],
+        "soak": ["pytest -m soak -n 2 --dist worksteal"],
         "fuzz": ["pytest -m  -s tests/service/fuzz"],
         "check": ["ruff check", "ruff format --check", "mypy ", "lint-imports ", "python -m migrations.check"],
     }

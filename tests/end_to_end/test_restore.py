@@ -32,7 +32,7 @@ from tests.end_to_end.conftest import free_port, is_ready
 from tests.end_to_end.test_up import check_forgotten, register
 from worker.failures import NO_FILE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]
 
 LETHE = [sys.executable, "-m", "lethe"]
 

@@ -130,6 +130,7 @@ def test_each_attack_is_found_out(database: Database, published: list[Checkpoint
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_ten_thousand_attacks_are_found_out(database: Database, published: list[Checkpoint]) -> None:
     chance = random.Random(2)

@@ -60,7 +60,8 @@ def rotated(workshop: Workshop) -> Workshop:
     return replace(workshop, settings=settings, signer=signer)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_first_certificates_verify_for_ever(settings: Settings, database: Database, workshop: Workshop) -> None:
     model_id = register_population(settings, database, draw(range(PEOPLE), 1, seed=1))

@@ -69,6 +69,7 @@ def test_every_change_of_a_single_byte_is_rejected_with_a_reason() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_a_hundred_thousand_random_mutations_are_rejected() -> None:
     """Of certificates that differ in content, key and place: bytes changed, left out, moved or doubled."""
     draw = random.Random(7)
