@@ -145,7 +145,7 @@ def key_export(
     from service.store.keys import keys_for
 
     with _store(data_dir) as (settings, database), database.reading() as session:
-        listed = public_keys_out(settings.origin, keys_for(session, _signer(settings)))
+        listed = public_keys_out(settings, keys_for(session, _signer(settings)))
     text = listed.model_dump_json(indent=2) + "\n"
     if pem:
         text = "".join(one.public_key_pem for one in listed.keys if one.revoked_at is None)

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from service.callback_targets import LONGEST_URL, URL_PATTERN
+from service.settings import Settings
 from service.store.deletions import OPEN, DeletionView, TargetView
 from service.store.history import Event
 from service.store.keys import public_pem
@@ -253,10 +254,12 @@ class PublicKey(BaseModel):
 class PublicKeys(BaseModel):
     origin: str = Field(description="The name of the log whose checkpoints these keys sign.")
     keys: list[PublicKey] = Field(description="The one that signs now first, then the newest.")
+    witnesses: list[str] = Field(description="Verifier keys (C2SP) of those who are asked to cosign checkpoints.")
 
 
-def public_keys_out(origin: str, keys: Sequence[SigningKey]) -> PublicKeys:
-    return PublicKeys(origin=origin, keys=[_public_key_out(key) for key in keys])
+def public_keys_out(settings: Settings, keys: Sequence[SigningKey]) -> PublicKeys:
+    witnesses = [witness.verifier_key for witness in settings.log_witnesses]
+    return PublicKeys(origin=settings.origin, keys=[_public_key_out(key) for key in keys], witnesses=witnesses)
 
 
 def _public_key_out(key: SigningKey) -> PublicKey:

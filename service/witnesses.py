@@ -45,6 +45,11 @@ class Witness:
     def id(self) -> str:
         return f"{self.name}+{self.key_hash.hex()}"
 
+    @property
+    def verifier_key(self) -> str:
+        """As it was given, without where it answers."""
+        return f"{self.id}+{base64.b64encode(COSIGNATURE + self.public_key).decode()}"
+
     def signed(self, text: str, signature: bytes) -> bool:
         """Whether this is its cosignature of a checkpoint's text: a time, and a signature over both."""
         time = int.from_bytes(signature[:TIME_BYTES], "big")

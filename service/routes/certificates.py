@@ -18,4 +18,4 @@ def public_keys(resources: ResourcesDep) -> PublicKeys:
     Former keys stay listed, with the time from which on nothing that they signed is to be believed.
     """
     with resources.database.reading() as session:
-        return public_keys_out(resources.settings.origin, keys_for(session, resources.signer))
+        return public_keys_out(resources.settings, keys_for(session, resources.signer))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,14 +12,17 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import func, select
 
+from lethe.verify import Rejected, verify
+from service.schemas import public_keys_out
 from service.settings import Settings
-from service.store import audit, log
+from service.store import audit, bundles, log
 from service.store.database import Database
-from service.store.keys import open_signer
+from service.store.keys import keys_for, open_signer
 from service.store.notes import parse
 from service.store.signing import StatementSigner
 from service.store.tables import AuditEntry, Checkpoint
 from service.witnesses import parse_witnesses
+from tests import samples
 from tests.waiting import wait_until
 from tests.witness import Witness, witnessing
 from worker import checkpoints
@@ -222,3 +226,20 @@ def test_two_publishers_leave_one_signature_of_each_witness(
         session.get_one(Checkpoint, checkpoint.size).published_at = None
     other.publish_newest()
     assert newest(database).cosignatures.count("\n") == 1
+
+
+def test_a_witnessed_certificate_verifies_with_the_published_list_and_names_its_witness(
+    settings: Settings, database: Database, signer: StatementSigner, witness: Witness, opened: Opener
+) -> None:
+    deletion_id = samples.ask(settings, database, 99).deletion.id
+    place_all(database, signer)
+    publisher = opened(witnesses=witness.setting)
+    publisher.publish_newest()
+    with database.reading() as session:
+        content = bundles.find_absence(session, deletion_id, caller=None).encode()
+        keys = public_keys_out(publisher.settings, keys_for(session, signer)).model_dump_json().encode()
+    (key,) = json.loads(keys)["witnesses"]
+    found = verify(content, keys, witnesses=[key])
+    assert "witness.example/w1 witnessed it at" in found.checks[-1]
+    with pytest.raises(Rejected, match="cannot be checked"):
+        verify(content, signer.public_pem.encode())

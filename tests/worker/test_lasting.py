@@ -48,7 +48,7 @@ def certificates_of(database: Database, deletion_ids: Sequence[uuid.UUID]) -> li
 def key_list(workshop: Workshop) -> bytes:
     with workshop.database.reading() as session:
         found = keys.keys_for(session, workshop.signer)
-        return public_keys_out(workshop.settings.origin, found).model_dump_json().encode()
+        return public_keys_out(workshop.settings, found).model_dump_json().encode()
 
 
 def rotated(workshop: Workshop) -> Workshop:
