@@ -20,7 +20,6 @@ from service.routes import (
     audit,
     bulk,
     callbacks,
-    certificates,
     deletions,
     downloads,
     jobs,
@@ -71,7 +70,7 @@ def create_app(settings: Settings) -> FastAPI:
     errors.install(app)
     app.add_exception_handler(HTTPException, _refuse)
     app.add_exception_handler(Exception, _tell_of_crash)
-    for module in (bulk, deletions, downloads, certificates, log, models, jobs, callbacks, audit, system):
+    for module in (bulk, deletions, downloads, log, models, jobs, callbacks, audit, system):
         app.include_router(module.router)
     for router in (opendsr.public, opendsr.v1, opendsr.router):
         app.include_router(router)

@@ -1,4 +1,4 @@
-"""The transparency log: checkpoints and proofs for anybody, entries and tiles for those who may read audits."""
+"""The transparency log: keys, checkpoints and proofs for anybody, entries and tiles for those who may read audits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from service.log_schemas import (
     Size,
 )
 from service.resources import ResourcesDep, allowed
+from service.schemas import PublicKeys, public_keys_out
 from service.store import log
 from service.store.errors import NotFound
+from service.store.keys import keys_for
 from service.store.merkle import TILE_BYTES
 from service.store.states import Role
 from service.store.tables import Checkpoint
@@ -65,6 +67,16 @@ def read_checkpoint(resources: ResourcesDep, if_none_match: Annotated[str | None
     if if_none_match is not None and tag in if_none_match:
         return Response(status_code=304, headers=headers)
     return Response(note, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+@router.get("/keys", response_model=PublicKeys, summary="The public keys, for anybody")
+def public_keys(resources: ResourcesDep) -> PublicKeys:
+    """Keep them where your certificates are: receipts, certificates and callbacks are checked with them.
+
+    Former keys stay listed, with the time from which on nothing that they signed is to be believed.
+    """
+    with resources.database.reading() as session:
+        return public_keys_out(resources.settings, keys_for(session, resources.signer))
 
 
 @router.get("/proof/inclusion", response_model=InclusionOut, summary="That an entry is in the log, for anybody")

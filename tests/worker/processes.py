@@ -8,6 +8,7 @@ import textwrap
 import uuid
 
 from service.settings import Settings
+from tests.faults.forging import environment
 
 SCRIPT = """
     import os, signal, sys, uuid
@@ -41,18 +42,9 @@ def start_forgetting(
     settings: Settings, model_id: uuid.UUID, patch: str, skew_seconds: float = 0.0
 ) -> subprocess.Popen[str]:
     """One batch in a process of its own."""
-    assert settings.database_url
-    assert settings.redis_url
-    assert settings.identity_key
-    assert settings.signing_key
     env = {
-        "DATABASE_URL": settings.database_url.get_secret_value(),
-        "REDIS_URL": settings.redis_url.get_secret_value(),
-        "LETHE_IDENTITY_KEY": settings.identity_key.get_secret_value(),
-        "LETHE_SIGNING_KEY": settings.signing_key.get_secret_value(),
-        "LETHE_DATA_DIR": str(settings.data_dir),
+        **environment(settings),
         "LETHE_BATCH_WINDOW_SECONDS": "0",
-        "LETHE_LEASE_SECONDS": str(settings.lease_seconds),
         "PATH": "/usr/bin:/bin",
     }
     script = textwrap.dedent(SCRIPT).format(patch=patch, model_id=model_id, skew_seconds=skew_seconds)

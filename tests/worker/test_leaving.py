@@ -27,6 +27,7 @@ from service.store.handback import GIVEN_BACK
 from service.store.tables import Batch
 from tests import samples
 from tests.conftest import wait_until
+from tests.faults.forging import environment
 from worker.failures import TOO_LONG
 
 LEASE_SECONDS, SHUTDOWN_SECONDS = 40.0, 5.0
@@ -81,16 +82,8 @@ class Worker:
 
 @contextmanager
 def running(settings: Settings, gate: Gate, log: Path) -> Iterator[Worker]:
-    assert settings.database_url
-    assert settings.redis_url
-    assert settings.identity_key
-    assert settings.signing_key
     env = {
-        "DATABASE_URL": settings.database_url.get_secret_value(),
-        "REDIS_URL": settings.redis_url.get_secret_value(),
-        "LETHE_IDENTITY_KEY": settings.identity_key.get_secret_value(),
-        "LETHE_SIGNING_KEY": settings.signing_key.get_secret_value(),
-        "LETHE_DATA_DIR": str(settings.data_dir),
+        **environment(settings),
         "LETHE_LEASE_SECONDS": str(LEASE_SECONDS),
         "LETHE_SHUTDOWN_SECONDS": str(SHUTDOWN_SECONDS),
         "LETHE_WORKER_MEMORY_BYTES": "1",
