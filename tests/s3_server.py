@@ -40,7 +40,8 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     """Serves until the block ends, on a port of its own choice."""
     (folder / "buckets" / BUCKET).mkdir(parents=True)
     log = folder / "log"
-    options = ["--config", "", "--addr", "127.0.0.1:0", "--auth-key", f"{KEY},{SECRET}", "--dir-cache-time", "0s"]
+    # Tests change files behind its back, so it may keep no listing; at 0s it would read folders without end.
+    options = ["--config", "", "--addr", "127.0.0.1:0", "--auth-key", f"{KEY},{SECRET}", "--dir-cache-time", "1ms"]
     with log.open("wb") as output:
         command = [Path(sys.executable).with_name("rclone"), "serve", "s3", *options, folder / "buckets"]
         process = subprocess.Popen(command, stderr=output)

@@ -20,8 +20,6 @@ from tests.s3_server import BUCKET, S3Server
 
 MODEL = uuid.uuid4()
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]  # as in test_artifacts.py
-
 
 @pytest.fixture
 def url(s3: S3Server) -> str:

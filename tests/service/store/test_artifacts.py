@@ -23,11 +23,7 @@ from tests.s3_server import BUCKET
 MODEL = uuid.uuid4()
 
 
-# A client of S3 mostly takes a second or two to open and use, sometimes twenty, and once it took three minutes.
-S3 = pytest.param("s3", marks=[pytest.mark.soak, pytest.mark.timeout(600)])
-
-
-@pytest.fixture(params=["folder", S3, "memory"])
+@pytest.fixture(params=["folder", "s3", "memory"])
 def artifacts(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     """The test runs once on each kind of store."""
     if request.param == "folder":
