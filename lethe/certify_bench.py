@@ -15,7 +15,13 @@ from lethe.progress import stages
 from ml.errors import InvalidInput
 from ml.experiments import certify, certify_figure, coverage
 
-_SUFFIX = "-regression"
+_FULL_NAMES = {
+    "linear": "linear-regression",
+    "logistic": "logistic-regression",
+    "softmax": "softmax-regression",
+    "mixture": "gaussian-mixture",
+    "gmm": "gaussian-mixture",
+}
 
 
 def bench_certify(
@@ -48,7 +54,7 @@ def show(reports: Sequence[certify.Report]) -> Table:
     for row in reports:
         ratios = (row.median_ratio_1pct, row.median_ratio_5pct, row.p95_ratio)
         table.add_row(
-            row.family.removesuffix(_SUFFIX),
+            row.family,
             str(row.trials),
             f"[{'red' if row.violations else 'green'}]{row.violations}",
             *("" if ratio is None else f"{ratio:.3f}" for ratio in ratios),
@@ -59,11 +65,11 @@ def show(reports: Sequence[certify.Report]) -> Table:
 
 
 def _named(family: str) -> str:
-    """The name that models are registered with; of regressions the first word will do."""
-    for name in (family, family + _SUFFIX):
-        if name in certify.FAMILIES:
-            return name
-    raise InvalidInput(f"unknown family {family!r}: choose among {', '.join(certify.FAMILIES)}")
+    """The name that models are registered with; a short one will do."""
+    name = _FULL_NAMES.get(family, family)
+    if name not in certify.FAMILIES:
+        raise InvalidInput(f"unknown family {family!r}: choose among {', '.join([*_FULL_NAMES, *certify.FAMILIES])}")
+    return name
 
 
 def _keep(report: certify.Report, found: Sequence[certify.Trial], folder: Path) -> None:

@@ -90,8 +90,8 @@ def bench_solve(
 @bench.command("certify")
 def bench_certify(
     family: Annotated[
-        str, typer.Option(help="Which, separated by commas: linear, logistic, softmax, gaussian-mixture.")
-    ] = "linear,logistic,softmax,gaussian-mixture",
+        str, typer.Option(help="Which, separated by commas: linear, logistic, softmax, mixture.")
+    ] = "linear,logistic,softmax,mixture",
     trials: Annotated[int, typer.Option(min=1, help="How many deletions from models of each family.")] = 500,
     seed: Annotated[int, typer.Option(min=0, help="Decides the data and every deletion.")] = 1,
     epsilon: Annotated[float, typer.Option(help="The policy: a bound in nats that every deletion has to meet.")] = 1e-3,

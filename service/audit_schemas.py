@@ -61,7 +61,8 @@ class ResidualOut(BaseModel):
 class JobDetail(JobOut):
     phases: list[PhaseOut] = Field(description="What the worker did, in order, and how long it took.")
     residuals: list[ResidualOut] = Field(
-        description="How near each step came. Empty for sample sets, which move at once: see the bounds in `rungs`."
+        description="How near each step came. A sample set moves at once: each rung is one step, and the gradient that "
+        "at the mean of its samples, which the error of such a mean keeps from zero."
     )
     deletions: list[uuid.UUID] = Field(
         description="Which deletions it took, also those that a later job took over. The first 1000 by id."

@@ -107,7 +107,7 @@ def _process(workshop: Workshop, claim: Claim, lease: Lease) -> Processed:
 
 def _forget(model: LoadedModel, forgotten: Tensor, policy: ml.Policy, lease: Lease) -> Outcome:
     if isinstance(model.posterior, SampleSet):
-        return forget_sample_set(model.family, model.posterior, model.rows, forgotten, policy, lease.report)
+        return forget_sample_set(model.family, model.posterior, model.rows, forgotten, policy, lease.report, lease.saw)
     return ml.forget(
         model.family, model.posterior, model.rows, forgotten, policy, on_progress=lease.report, on_step=lease.saw
     )

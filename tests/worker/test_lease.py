@@ -2,16 +2,21 @@ from __future__ import annotations
 
 import math
 import time
+import uuid
 from datetime import timedelta
 from itertools import pairwise
 
+import numpy as np
 import pytest
+from safetensors.numpy import save
 from sqlalchemy import select, update
 
 from ml.ladder import Step
 from service.settings import Settings
+from service.store.artifact_place import open_artifacts
 from service.store.batches import Claim, claim
 from service.store.database import Database
+from service.store.models import Registration, register
 from service.store.tables import Batch, now
 from tests import samples
 from tests.conftest import wait_until
@@ -104,6 +109,39 @@ def test_a_published_job_keeps_its_curve(settings: Settings, database: Database,
     assert batch.trace["residuals"][0]["rung"] == "influence"
     assert len(batch.trace["residuals"]) == sum(rung["steps"] for rung in batch.rungs)
     assert batch.rungs[-1]["solver"] == "cholesky"
+
+
+def register_sample_set(settings: Settings, database: Database) -> uuid.UUID:
+    """Exact draws of the conjugate mixture, each with its mirror image, so that their mean is exact too."""
+    data = samples.points()
+    precision = len(data) + 1.0
+    offsets = np.random.default_rng(3).normal(size=(1000, 2)) / precision**0.5
+    draws = data.sum(0) / precision + np.concatenate([offsets, -offsets])
+    registration = Registration(
+        name="sample set",
+        family="gaussian-mixture",
+        config=dict(samples.CONFIG),
+        policy={"epsilon": 1e-6, "level": "estimated", "rungs": samples.RUNGS, "seconds": None},
+        posterior=save({"samples": draws, "chain": np.arange(len(draws)) % 4}),
+        posterior_kind="samples",
+        records=save({"x": data}),
+        lookups=[samples.lookup(settings, row // samples.ROWS_EACH) for row in range(len(data))],
+    )
+    return register(database, open_artifacts(settings), registration, actor="test")
+
+
+def test_a_job_on_a_sample_set_has_a_curve_that_ends_at_the_retained_mean(
+    settings: Settings, database: Database, workshop: Workshop
+) -> None:
+    model_id = register_sample_set(settings, database)
+    samples.ask(settings, database, 1)
+    forget_pending(workshop, model_id)
+    batch = batch_of(database)
+    assert batch.status == "published"
+    assert batch.trace is not None
+    told = batch.trace["residuals"]
+    assert [(step["rung"], step["step"]) for step in told] == [("influence", 1), ("newton", 1)]
+    assert told[1]["residual"] < 1e-6 * told[0]["residual"]
 
 
 def test_a_failed_job_tells_how_far_it_came(settings: Settings, database: Database, workshop: Workshop) -> None:
