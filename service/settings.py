@@ -109,6 +109,8 @@ class Settings(BaseSettings):
 
     processor_domain: str = Field(default="localhost", pattern=r"^[A-Za-z0-9.-]{1,253}$")
     """The name under which platforms know us; the OpenDSR certificate carries it."""
+    public_url: str = Field(default="", pattern=r"^(https?://[^\s?#]+)?$")
+    """Where others reach the API, such as https://lethe.example.org. Unset, callbacks do not say where results are."""
     opendsr_key_file: Path | None = None
     opendsr_certificate_file: Path | None = None
     """PEM files from a certificate authority, instead of those made at first start."""
@@ -305,6 +307,6 @@ def _describe(error: ValidationError) -> str:
     lines = []
     for problem in error.errors(include_input=False, include_url=False):
         name = str(problem["loc"][0]).upper()
-        variable = name if name.endswith("_URL") else f"LETHE_{name.removeprefix('LETHE_')}"
+        variable = name if name in ("DATABASE_URL", "REDIS_URL") else f"LETHE_{name.removeprefix('LETHE_')}"
         lines.append(f"{variable}: {problem['msg']}")
     return "; ".join(lines)

@@ -61,11 +61,19 @@ class Writer:
             "status_callback_url": claimed.url,
             "subject_request_id": str(claimed.subject_request_id),
             "request_status": REQUEST_STATUS[DeletionStatus(claimed.message["status"])],
+            **self._results(claimed),
         }
         body = rfc8785.dumps(facts)
         domain, signature = self._processor.domain, self._processor.sign(body)
         headers = {f"X-{name}-Processor-Domain": domain for name in OPENDSR_NAMES}
         return _json(claimed.url, body, {**headers, **{f"X-{name}-Signature": signature for name in OPENDSR_NAMES}})
+
+    def _results(self, claimed: Claimed) -> dict[str, Any]:
+        """The same that GET /v2/requests/{id} tells, which takes the address from whoever asks: here nobody does."""
+        base, count = self.settings.public_url.rstrip("/"), len(claimed.message["certificates"])
+        if not base or not count or claimed.message["status"] != DeletionStatus.COMPLETED:
+            return {}
+        return {"results_url": f"{base}/api/v1/deletions/{claimed.deletion_id}", "results_count": count}
 
 
 def _json(url: str, body: bytes, headers: Mapping[str, str]) -> Message:
