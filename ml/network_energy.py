@@ -13,11 +13,12 @@ runs away along these; in expectation the widths part from the means, and follow
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from ml.chunking import RowBudget
 from ml.gauss_newton import Product, gauss_newton
@@ -25,7 +26,7 @@ from ml.models.frozen_noise import check_draws, frozen_noise
 from ml.models.network import Network
 from ml.posterior import MeanFieldGaussian
 
-_ROWS_AT_ONCE = 512
+_ROWS_AT_ONCE = 1024
 _ROWS_SIGNED = 16
 
 
@@ -97,10 +98,12 @@ class NetworkEnergy:
         return misfit + (centre + drift).square().sum() / (2 * self.network.prior_std**2)
 
     def curvature(self, rows: Tensor, weight: float) -> Product:
-        """v ↦ (weight·G + ∇²f) v at Δ = 0, with G the Gauss-Newton matrix of these rows, dealt out to some draws."""
+        """v ↦ (weight·G + ∇²f) v at Δ = 0, with G the Gauss-Newton matrix of these rows, dealt out to the draws.
+
+        The more draws, the nearer to their mean. They are linearised together: one by one, each would take as long.
+        """
         origin = torch.zeros_like(self.draws[0], dtype=self.data.dtype)
-        dealt = torch.split(rows, min(_ROWS_AT_ONCE, -(-len(rows) // 2)))  # a pair of draws at least
-        data_part, prior = self._data_part(dealt, origin), self.network.prior_std**-2
+        data_part, prior = self._data_part(rows, origin), self.network.prior_std**-2
         return lambda vector: weight * data_part(vector.to(origin.dtype)).to(vector.dtype) + prior * vector
 
     def fisher_diagonal(self, rows: Tensor, generator: torch.Generator) -> Tensor:
@@ -115,21 +118,17 @@ class NetworkEnergy:
                 total += self._signed_gradient(at, few, generator).double().square()
         return total
 
-    def _data_part(self, dealt: Sequence[Tensor], origin: Tensor) -> Product:
+    def _data_part(self, rows: Tensor, origin: Tensor) -> Product:
         """v ↦ Gv. Once memory has run out nothing is kept from one product for the next."""
+        most = min(_ROWS_AT_ONCE, len(rows))
 
         @functools.lru_cache(maxsize=1)
         def within(at_once: int) -> Product:
-            outputs = [
-                functools.partial(self._outputs, self._paired(place), part)
-                for place, chunk in enumerate(dealt)
-                for part in torch.split(chunk, at_once)
-            ]
-            return gauss_newton(outputs, origin, keep=at_once >= len(dealt[0]))
+            outputs = [functools.partial(self._outputs, *dealt) for dealt in self._dealt(rows, at_once)]
+            return gauss_newton(outputs, origin, keep=at_once >= most)
 
-        rows = len(dealt[0])
-        self._budget.run(within, rows)
-        return lambda vector: self._budget.run(lambda at_once: within(at_once)(vector), rows)
+        self._budget.run(within, most)
+        return lambda vector: self._budget.run(lambda at_once: within(at_once)(vector), most)
 
     def _signed_gradient(self, theta: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
         outputs = self.network.outputs(theta, self.data[rows])
@@ -141,8 +140,21 @@ class NetworkEnergy:
     def _theta(self, draw: int, drift: Tensor) -> Tensor:
         return self.draws[draw].to(drift.dtype) + drift
 
-    def _outputs(self, draw: int, rows: Tensor, drift: Tensor) -> Tensor:
-        return self.network.outputs(self._theta(draw, drift), self.data[rows])
+    def _outputs(self, draws: Tensor, rows: Tensor, drift: Tensor) -> Tensor:
+        """The logits of (k, r) rows, each of the k lots read by a draw of its own: (k·r, classes)."""
+        thetas = self.draws[draws].to(drift.dtype) + drift
+        return vmap(self.network.outputs)(thetas, self.data[rows]).flatten(0, 1)
+
+    def _dealt(self, rows: Tensor, at_once: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Some draws, and (k, r) the rows of each. Its place decides who reads a row, not what memory holds."""
+        order = self._paired()
+        rounds = rows[: len(rows) // len(order) * len(order)].view(-1, len(order))
+        rest = rows[rounds.numel() :].unsqueeze(0)
+        for some in (*torch.split(rounds, max(1, at_once // len(order))), rest):
+            readers = order[: some.shape[1]]
+            for few, lots in zip(torch.split(readers, at_once), torch.split(some, at_once, dim=1), strict=True):
+                if lots.numel() > 0:
+                    yield few, lots.T
 
     def _chunks(self, rows: Tensor, at_once: int) -> Iterator[tuple[int, Tensor]]:
         """The rows that each draw reads, no more at once than memory should hold under differentiation."""
@@ -150,6 +162,8 @@ class NetworkEnergy:
         for draw in range(len(self.draws)):
             yield from ((draw, chunk) for chunk in torch.split(rows[readers == draw], at_once) if len(chunk) > 0)
 
-    def _paired(self, place: int) -> int:
+    def _paired(self) -> Tensor:
         """0, M/2, 1, M/2 + 1, ...: a frozen draw is followed by its mirror image, so that odd errors cancel."""
-        return (place // 2 + place % 2 * (len(self.draws) // 2)) % len(self.draws)
+        half = len(self.draws) // 2
+        pairs = torch.arange(2 * half).view(2, half).T.flatten()
+        return torch.cat([pairs, torch.arange(2 * half, len(self.draws))])

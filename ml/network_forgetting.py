@@ -28,7 +28,6 @@ import torch
 from torch import Tensor
 
 from ml.errors import InvalidInput, NumericalFailure
-from ml.gauss_newton import Product
 from ml.groups import retained_of_sampled, retained_positions, retained_rows
 from ml.inference.settle import Settling, settle
 from ml.models.network import Network
@@ -36,7 +35,7 @@ from ml.models.regression import check_count
 from ml.network_energy import NetworkEnergy, frozen_draws
 from ml.posterior import MeanFieldGaussian
 from ml.sample_set import SampleSet
-from ml.solvers import Solution, solve_conjugate_gradients
+from ml.solvers import DampedSystem, Solution
 
 _MOST_DAMPINGS = 8
 _GROWTH = 4.0
@@ -58,7 +57,7 @@ class NetworkRecipe:
     least_agreement: float = 0.25
     rows_per_forgotten: int = 8
     least_rows: int = 512
-    most_rows: int = 4096
+    most_rows: int = 8192
     large_share: float = 0.05
     descent: Settling = _DESCENT
 
@@ -84,7 +83,7 @@ FOR_SAMPLES = NetworkRecipe(large_share=0.01)
 
 @dataclass(frozen=True, eq=False)
 class TrustedStep:
-    """x, and how it came about: ‖g - (G + τP)x‖/‖g‖, and the products with G over all dampings tried."""
+    """x, and how it came about: ‖g - (G + τP)x‖/‖g‖, and the products with G, which all dampings tried have shared."""
 
     drift: Tensor
     damping: float
@@ -203,10 +202,15 @@ def trusted_step(
     chosen = rows[torch.randperm(len(rows), generator=generator, device=generator.device)[: 2 * size].to(rows.device)]
     curvature = energy.curvature(chosen[:size], len(rows) / size)
     change = _tilted(energy, downhill, chosen[-size:], len(rows))
+    system = DampedSystem(curvature, downhill, precision)
     trials: list[_Trial] = []
 
     def tried(damping: float) -> _Trial:
-        trials.append(_try(curvature, change, precision, downhill, damping, recipe))
+        solution = system.solve(damping, recipe.tolerance, recipe.most_products)
+        # What is left unsolved is orthogonal to x, so xᵀGx = xᵀg - τ xᵀPx, without another product.
+        x = solution.x
+        predicted = -0.5 * float(downhill.dot(x) + damping * x.dot(precision * x))
+        trials.append(_Trial(damping, solution, predicted, change(x)))
         return trials[-1]
 
     best, factor = tried(recipe.damping), _GROWTH
@@ -222,9 +226,8 @@ def trusted_step(
             f"{trials[-1].damping:.3g}: the posterior is not near a minimum on these rows. Train it to convergence, or "
             "retrain without them"
         )
-    products = sum(trial.solution.iterations + 1 for trial in trials)
     residual = best.solution.residual / length
-    return TrustedStep(best.solution.x, best.damping, best.change / best.predicted, residual, products)
+    return TrustedStep(best.solution.x, best.damping, best.change / best.predicted, residual, system.products)
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,27 +236,6 @@ class _Trial:
     solution: Solution
     predicted: float
     change: float
-
-
-def _try(
-    curvature: Product,
-    change: Callable[[Tensor], float],
-    precision: Tensor,
-    downhill: Tensor,
-    damping: float,
-    recipe: NetworkRecipe,
-) -> _Trial:
-    solution = solve_conjugate_gradients(
-        lambda vector: curvature(vector) + damping * precision * vector,
-        downhill,
-        recipe.tolerance,
-        recipe.most_products,
-        precision,
-    )
-    # Conjugate gradients leave a residual orthogonal to x, so xᵀGx = xᵀg - τ xᵀPx, without another product.
-    x = solution.x
-    predicted = -0.5 * float(downhill.dot(x) + damping * x.dot(precision * x))
-    return _Trial(damping, solution, predicted, change(x))
 
 
 def sampled_precision(energy: NetworkEnergy, generator: torch.Generator, recipe: NetworkRecipe = OURS) -> Tensor:

@@ -1,7 +1,8 @@
-"""Ways to apply an inverse Hessian: one that stores it, and two that only multiply by it."""
+"""Ways to apply an inverse Hessian: one that stores it, and three that only multiply by it."""
 
 from ml.solvers.cholesky import Solution, solve
 from ml.solvers.conjugate_gradients import solve_conjugate_gradients
+from ml.solvers.damped import DampedSystem
 from ml.solvers.neumann import solve_neumann
 
-__all__ = ["Solution", "solve", "solve_conjugate_gradients", "solve_neumann"]
+__all__ = ["DampedSystem", "Solution", "solve", "solve_conjugate_gradients", "solve_neumann"]
