@@ -3,6 +3,7 @@
     lethe up                                  # in another terminal
     python examples/models.py                 # every family, as variational parameters and as samples
     python examples/models.py linear-regression samples
+    python examples/models.py mlp             # a network: variational parameters only
 
 The models are trained here by Lethe's own code. Yours may come from anywhere: docs/models.md says what the files hold.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,11 @@ from safetensors.torch import save
 import ml
 from lethe import Client
 from lethe.verify import Verified, verify
+from ml.inference.bayes_by_backprop import SAFE_BNN
 from ml.inference.chains import SAFE_SGLD, sample
+from ml.inference.rest import train_to_rest
+from ml.inference.settle import Settling
+from ml.models.mlp import MLP
 
 URL, TOKENS = "http://127.0.0.1:8000", Path(".lethe/tokens")
 PEOPLE, ROWS_EACH = 50, 4
@@ -30,6 +35,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "variational": {"epsilon": 1e-6, "level": "proved"},
     "samples": {"epsilon": 1e-2, "level": "estimated"},
 }
+NETWORK_POLICY: dict[str, Any] = {"epsilon": 0.1, "level": "estimated"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +56,22 @@ class Example:
         start, generator = trained.mean.flatten(), torch.Generator().manual_seed(0)
         return sample(self.model, self.data, start, SAFE_SGLD, generator).sample_set.to_bytes()
 
+    def policy(self, kind: str) -> dict[str, Any] | None:
+        """What its certificates can meet; None for a kind that cannot be registered."""
+        return POLICIES[kind]
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkExample(Example):
+    """Of networks nothing is proved, and of their samples nothing certified."""
+
+    def posterior(self, kind: str) -> bytes:
+        training = replace(SAFE_BNN, iterations=1_000, decay_every=250, learning_rate=1e-2)
+        return train_to_rest(MLP(**self.config), self.data, 0, training, Settling(500, 300)).to_bytes()
+
+    def policy(self, kind: str) -> dict[str, Any] | None:
+        return NETWORK_POLICY if kind == "variational" else None
+
 
 def examples() -> Iterator[Example]:
     generator = torch.Generator().manual_seed(0)
@@ -67,6 +89,16 @@ def examples() -> Iterator[Example]:
     # A mixture has no target. Its two groups stand apart, so that a chain stays with one naming of them.
     mixture = features + 3 * torch.sign(features[:, :1])
     yield Example("gaussian-mixture", {"components": 2, "dimensions": 2, "prior_std": 3.0}, mixture)
+    yield network_example()
+
+
+def network_example() -> NetworkExample:
+    """Eight features and one of three classes. A network may have its rows in float32, and computes in it then."""
+    generator = torch.Generator().manual_seed(0)
+    features, weights = torch.randn(1_000, 8, generator=generator), torch.randn(8, 3, generator=generator)
+    labels = torch.multinomial((features @ weights).softmax(1), 1, generator=generator)
+    config = {"dimensions": 8, "hidden": 4, "classes": 3, "prior_std": 0.3}
+    return NetworkExample("mlp", config, torch.cat([features, labels.float()], 1))
 
 
 def person(row: int) -> dict[str, str]:
@@ -104,9 +136,10 @@ def main(families: list[str], kinds: list[str]) -> None:
     ):
         for example in examples():
             for kind in kinds:
-                if example.family in families:
+                policy = example.policy(kind)
+                if example.family in families and policy is not None:
                     posterior = example.posterior(kind)
-                    model_id = register(engineer, example, kind, posterior, POLICIES[kind])["id"]
+                    model_id = register(engineer, example, kind, posterior, policy)["id"]
                     ready = engineer.readiness(model_id)["ready"]
                     bound = forget(engineer, compliance, model_id, row=0).predicate["bound"]
                     told = f"epsilon {bound['epsilon']:.1e}, level {bound['level']}"

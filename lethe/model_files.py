@@ -15,12 +15,10 @@ from torch import Tensor
 
 from ml.certify.readiness import Readiness, check_network, check_samples, check_variational
 from ml.errors import InvalidInput
-from ml.inference.settle import settle
+from ml.inference.rest import bring_to_rest
 from ml.inference.variational import train
 from ml.models import build
 from ml.models.network import Network
-from ml.network_energy import NetworkEnergy, frozen_draws
-from ml.network_forgetting import OURS
 from ml.posterior import MeanFieldGaussian
 from ml.sample_set import SampleSet
 
@@ -52,9 +50,8 @@ class ModelFiles:
                 "samples cannot be polished: run the chains longer, as `lethe model check` advises, and register those"
             )
         if isinstance(self.family, Network):
-            energy = NetworkEnergy(self.family, self.data, frozen_draws(self.posterior, OURS.draws, seed=0))
-            drift = settle(energy, torch.Generator().manual_seed(0), on_step=on_step)
-            return MeanFieldGaussian(self.posterior.mean + drift, self.posterior.std)
+            generator = torch.Generator().manual_seed(0)
+            return bring_to_rest(self.family, self.posterior, self.data, generator, on_step=on_step)
         return train(self.family, self.data, self.posterior, on_step=lambda step, _: on_step(step)).posterior
 
 

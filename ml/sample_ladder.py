@@ -10,7 +10,6 @@ chains, and those that do not are not certified by weights.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,12 +20,12 @@ from torch import Tensor
 from ml.certify.certificate import Certificate
 from ml.certify.readiness import diagnose_samples
 from ml.certify.weights import certify_resampled, certify_samples
+from ml.climbing import Climbed, Tried, Way, climb, silent
 from ml.curvature import Potential
-from ml.errors import NumericalFailure
 from ml.groups import retained_of_sampled
 from ml.inference.chains import SAFE_SGLD, sample
 from ml.inference.diagnostics import Diagnostics
-from ml.ladder import OnProgress, OnStep, Rung, Step
+from ml.ladder import OnProgress, OnStep
 from ml.models.likelihood import Likelihood
 from ml.policy import Policy, RungName
 from ml.sample_forgetting import Moved, affine_map, affine_map_matrix_free
@@ -34,16 +33,7 @@ from ml.sample_set import SampleSet
 
 _SEED = 0
 
-
-@dataclass(frozen=True, eq=False)
-class SampleOutcome:
-    """What the last rung reached. Publish it only if `policy_met`."""
-
-    posterior: SampleSet
-    certificate: Certificate
-    rungs: tuple[Rung, ...]
-    policy_met: bool
-    seconds: float
+Reached = Tried[SampleSet]
 
 
 def forget_sample_set(
@@ -54,7 +44,7 @@ def forget_sample_set(
     policy: Policy,
     on_progress: OnProgress | None = None,
     on_step: OnStep | None = None,
-) -> SampleOutcome:
+) -> Climbed[SampleSet]:
     """Carry stored samples to the posterior without the rows at positions `forgotten`, until `policy` is met.
 
     A policy that demands "proved" leaves nothing but sampling anew: weights only estimate. `on_step` is told after each
@@ -63,36 +53,15 @@ def forget_sample_set(
     """
     started = time.perf_counter()
     retained = retained_of_sampled(likelihood, sample_set.samples, data, forgotten)
-    report = on_progress or _silent
+    report = on_progress or silent
     report("diagnostics", 0.0)
     task = _Task(likelihood, sample_set, data, forgotten, retained, diagnose_samples(likelihood, sample_set, data))
-    reached: tuple[SampleSet, Certificate] | None = None
-    rungs: list[Rung] = []
-    for name in (rung for rung in _worth_trying(policy) if rung in _WAYS):
-        since = time.perf_counter()
-        if rungs and policy.seconds is not None and since - started > policy.seconds:
-            break
-        report(name, 0.0)
-        try:
-            reached = _WAYS[name](task)
-        except NumericalFailure as error:
-            rungs.append(Rung(name, 0, math.inf, "none", time.perf_counter() - since, failure=str(error)))
-            continue
-        certificate = reached[1]
-        seconds = time.perf_counter() - since
-        rungs.append(Rung(name, 1, certificate.epsilon, certificate.level, seconds, solver=_SOLVERS[name]))
-        if on_step is not None:
-            on_step(Step(name, 1, task.residual(reached[0]), time.perf_counter() - started))
-        if policy.met_by(certificate):
-            break
-    if reached is None:
-        raise NumericalFailure(
-            "; ".join(f"{rung.name}: {rung.failure}" for rung in rungs)
-            or "the policy allows no rung that a sample set has: allow influence, newton or retrain"
-        )
-    report("done", 1.0)
-    met = policy.met_by(reached[1])
-    return SampleOutcome(*reached, tuple(rungs), met, time.perf_counter() - started)
+    ways: dict[RungName, Way[SampleSet]] = {
+        "influence": task.influence,
+        "newton": task.newton,
+        "retrain": task.retrain,
+    }
+    return climb(ways, policy, started, report, on_step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,46 +73,26 @@ class _Task:
     retained: Tensor
     diagnostics: Diagnostics
 
-    def residual(self, reached: SampleSet) -> float:
-        """One pass over what is retained, where the weights of a certificate take one for each sample."""
-        return float(Potential(self.likelihood, self.retained).gradient(reached.mean).norm())
+    def influence(self, _: Reached | None) -> Reached:
+        return self._moved_by(affine_map_matrix_free, "conjugate gradients")
 
+    def newton(self, _: Reached | None) -> Reached:
+        return self._moved_by(affine_map, "cholesky")
 
-def _worth_trying(policy: Policy) -> tuple[RungName, ...]:
-    return policy.climbed if policy.level == "estimated" else tuple(name for name in policy.rungs if name == "retrain")
+    def retrain(self, _: Reached | None) -> Reached:
+        """Our safe chains, from the mode that Newton's method finds from the samples' mean, which tells the basin."""
+        generator = torch.Generator().manual_seed(_SEED)
+        drawn = sample(self.likelihood, self.retained, self.before.mean, SAFE_SGLD, generator)
+        return self._reached(drawn.sample_set, certify_resampled(drawn, len(self.retained)))
 
+    def _moved_by(self, move: Callable[[Likelihood, Tensor, Tensor, Tensor], Moved], solver: str) -> Reached:
+        moved = move(self.likelihood, self.before.samples, self.data, self.forgotten)
+        certificate = certify_samples(
+            self.likelihood, self.before, moved, self.data, self.forgotten, self.diagnostics, _SEED
+        )
+        return self._reached(SampleSet(moved.samples, self.before.chain), certificate, solver)
 
-def _moved_by(
-    move: Callable[[Likelihood, Tensor, Tensor, Tensor], Moved], task: _Task
-) -> tuple[SampleSet, Certificate]:
-    moved = move(task.likelihood, task.before.samples, task.data, task.forgotten)
-    certificate = certify_samples(
-        task.likelihood, task.before, moved, task.data, task.forgotten, task.diagnostics, _SEED
-    )
-    return SampleSet(moved.samples, task.before.chain), certificate
-
-
-def _influence(task: _Task) -> tuple[SampleSet, Certificate]:
-    return _moved_by(affine_map_matrix_free, task)
-
-
-def _newton(task: _Task) -> tuple[SampleSet, Certificate]:
-    return _moved_by(affine_map, task)
-
-
-def _retrain(task: _Task) -> tuple[SampleSet, Certificate]:
-    """Our safe chains, from the mode that Newton's method finds from the samples' mean: that tells the basin only."""
-    drawn = sample(task.likelihood, task.retained, task.before.mean, SAFE_SGLD, torch.Generator().manual_seed(_SEED))
-    return drawn.sample_set, certify_resampled(drawn, len(task.retained))
-
-
-_WAYS: dict[RungName, Callable[[_Task], tuple[SampleSet, Certificate]]] = {
-    "influence": _influence,
-    "newton": _newton,
-    "retrain": _retrain,
-}
-_SOLVERS: dict[RungName, str | None] = {"influence": "conjugate gradients", "newton": "cholesky", "retrain": None}
-
-
-def _silent(_phase: str, _fraction: float) -> None:
-    pass
+    def _reached(self, samples: SampleSet, certificate: Certificate, solver: str | None = None) -> Reached:
+        """The gradient takes one pass over what is retained, where a certificate's weights take one for each sample."""
+        residual = float(Potential(self.likelihood, self.retained).gradient(samples.mean).norm())
+        return Tried(samples, certificate, residual, solver=solver)

@@ -101,7 +101,8 @@ class BoundOut(BaseModel):
     deletion_id: uuid.UUID
     model_id: uuid.UUID
     epsilon: float = Field(
-        description="KL(published ‖ reference) in nats is at most this; of an estimate, its interval's upper end."
+        description="KL(published ‖ reference) in nats is at most this; of an estimate, its interval's upper end. Of "
+        "an estimated network it is the excess of a divergence: the certificate's `direction` says of which."
     )
     epsilon_reverse: float | None = Field(description="The other direction; null where it is not computed.")
     level: str

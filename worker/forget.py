@@ -12,7 +12,10 @@ from torch import Tensor
 
 import ml
 from ml.certify.effects import effects_of
-from ml.sample_ladder import SampleOutcome, forget_sample_set
+from ml.climbing import Climbed
+from ml.models.network import Network
+from ml.network_ladder import forget_trained_network
+from ml.sample_ladder import forget_sample_set
 from ml.sample_set import SampleSet
 from service.store import batches
 from service.store.artifacts import destroy_due, write_ahead
@@ -30,7 +33,7 @@ from worker.loading import LoadedModel, load_model
 from worker.workshop import Workshop
 
 log = structlog.get_logger("worker")
-Outcome = ml.Outcome | SampleOutcome
+Outcome = ml.Outcome | Climbed[SampleSet] | Climbed[ml.MeanFieldGaussian]
 
 
 def answer(workshop: Workshop, model_id: uuid.UUID, turn: int | None = None) -> None:
@@ -108,6 +111,10 @@ def _process(workshop: Workshop, claim: Claim, lease: Lease) -> Processed:
 def _forget(model: LoadedModel, forgotten: Tensor, policy: ml.Policy, lease: Lease) -> Outcome:
     if isinstance(model.posterior, SampleSet):
         return forget_sample_set(model.family, model.posterior, model.rows, forgotten, policy, lease.report, lease.saw)
+    if isinstance(model.family, Network):
+        return forget_trained_network(
+            model.family, model.posterior, model.rows, forgotten, policy, lease.report, lease.saw
+        )
     return ml.forget(
         model.family, model.posterior, model.rows, forgotten, policy, on_progress=lease.report, on_step=lease.saw
     )
@@ -133,7 +140,7 @@ def _publish(workshop: Workshop, claim: Claim, processed: Processed) -> None:
     with workshop.database.writing() as session:
         retention = workshop.settings.superseded_retention_seconds
         publish(session, claim, processed, workshop.signer, retention)
-    _log_each(claim, "deletion.completed", epsilon=processed.evidence.epsilon, level=processed.evidence.level)
+    _log_each(claim, "deletion.completed", epsilon=processed.evidence.epsilon, certified=processed.evidence.level)
     # At once rather than at the next sweep: the erased rows are still in the superseded data set.
     destroy_due(workshop.database, workshop.artifacts)
 

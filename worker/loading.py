@@ -13,6 +13,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 import ml
+from ml.models.network import Network
 from ml.sample_set import SampleSet
 from service.store.artifacts import ArtifactStore
 from service.store.datasets import Dataset, stored_dataset
@@ -27,7 +28,7 @@ Posterior = ml.MeanFieldGaussian | SampleSet
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    family: ml.Family
+    family: ml.Family | Network
     posterior: Posterior
     dataset: Dataset
     rows: Tensor

@@ -85,7 +85,7 @@ def _check_estimate(bound: Mapping[str, Any], epsilon: float) -> str:
     low, high = (number_at({"interval": end}, "interval") for end in interval)
     if not 0 <= low <= high == epsilon:
         raise Rejected("the bound is not the upper end of the interval that it was estimated with")
-    return f"KL estimated at {low:.3e} to {high:.3e}"
+    return f"estimated at {low:.3e} to {high:.3e} nats"
 
 
 def check_posterior(statement: Mapping[str, Any], posterior: bytes) -> str:

@@ -109,12 +109,18 @@ class PacBayes:
 
 
 def bound_risk(
-    classifier: Classifier, posterior: Gaussian, data: Tensor, seed: int, draws: int = 1000, delta: float = 0.05
+    classifier: Classifier,
+    posterior: Gaussian,
+    data: Tensor,
+    seed: int,
+    draws: int = 1000,
+    delta: float = 0.05,
+    rows_per_draw: int = _ROWS_PER_DRAW,
 ) -> RiskBound:
     """For `before` pass all rows and the posterior trained on them, for `after` the retained and the processed one."""
     classifier.likelihood.check_data(data)
     kl = prior_kl(posterior, classifier.prior_std)
-    risk = _gibbs_risk(classifier, posterior, data, seed, draws)
+    risk = _gibbs_risk(classifier, posterior, data, seed, draws, rows_per_draw)
     limit = largest_mean(risk, draws, _SHARE_OF_DRAWING * delta)
     bound = mcallester(limit, kl, len(data), (1 - _SHARE_OF_DRAWING) * delta)
     return RiskBound(risk, limit, kl, len(data), draws, delta, bound)
@@ -161,7 +167,9 @@ def _coin_kl(p: float, q: float) -> float:
     return sum(a * math.log(a / b) for a, b in ((p, q), (1 - p, 1 - q)) if a > 0)
 
 
-def _gibbs_risk(classifier: Classifier, posterior: Gaussian, data: Tensor, seed: int, draws: int) -> float:
+def _gibbs_risk(
+    classifier: Classifier, posterior: Gaussian, data: Tensor, seed: int, draws: int, rows_per_draw: int
+) -> float:
     """mean_t of the error rate of θ_t ~ Q on all rows, or on rows picked for it alone: independent and unbiased."""
     generator = torch.Generator().manual_seed(seed)
     parameters, theta_of = _draw_from(posterior)
@@ -170,8 +178,8 @@ def _gibbs_risk(classifier: Classifier, posterior: Gaussian, data: Tensor, seed:
         noise = torch.randn(parameters, generator=generator, dtype=torch.float64)
         theta = theta_of(noise.to(data.device)).to(data.dtype)
         rows = data
-        if len(data) > _ROWS_PER_DRAW:
-            rows = data[torch.randint(len(data), (_ROWS_PER_DRAW,), generator=generator).to(data.device)]
+        if len(data) > rows_per_draw:
+            rows = data[torch.randint(len(data), (rows_per_draw,), generator=generator).to(data.device)]
         total += float(classifier.errors(theta, rows).double().mean())
     return total / draws
 

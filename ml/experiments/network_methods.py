@@ -14,12 +14,13 @@ from torch import Tensor
 from ml.certify.certificate import Certificate
 from ml.certify.network import certify_network
 from ml.experiments.timing import timed
-from ml.inference.bayes_by_backprop import BayesByBackprop, train_network
+from ml.inference.bayes_by_backprop import BayesByBackprop
 from ml.inference.chains import Chains, sample
-from ml.inference.settle import Settling, settle
+from ml.inference.rest import train_to_rest
+from ml.inference.settle import Settling
 from ml.inference.sgld import normal
 from ml.models.network import Network
-from ml.network_energy import NetworkEnergy, frozen_draws
+from ml.network_energy import frozen_draws
 from ml.network_forgetting import OURS, TrustedStep, forget_network, forget_network_samples, spread_out
 from ml.paper_network_forgetting import PaperNetworkRecipe, paper_forget_network, paper_forget_network_samples
 from ml.posterior import MeanFieldGaussian
@@ -60,13 +61,8 @@ class Variational:
     recipe: PaperNetworkRecipe
 
     def train(self, network: Network, data: Tensor, seed: int, report: Report) -> MeanFieldGaussian:
-        """Bayes by Backprop, then the means brought to rest on a frozen-noise energy."""
-        generator, start = torch.Generator().manual_seed(seed), network.initial(seed)
         total = self.training.iterations + self.settling.iterations
-        found = train_network(network, data, start, self.training, generator, lambda i, _: report(i / total)).posterior
-        energy = NetworkEnergy(network, data, self.frozen(found))
-        drift = settle(energy, generator, self.settling, lambda i: report((self.training.iterations + i) / total))
-        return MeanFieldGaussian(found.mean + drift, found.std)
+        return train_to_rest(network, data, seed, self.training, self.settling, lambda i: report(i / total))
 
     def load(self, content: bytes) -> MeanFieldGaussian:
         return MeanFieldGaussian.from_bytes(content)

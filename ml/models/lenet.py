@@ -16,6 +16,10 @@ class LeNet5(Network):
         check_scale("prior_std", self.prior_std)
 
     @property
+    def classes(self) -> int:
+        return 10
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         return (1, 32, 32)
 
@@ -24,5 +28,5 @@ class LeNet5(Network):
         return (
             Convolution(1, 6, pool_and_relu, kernel=5),  # 32 -> 28 -> 14
             Convolution(6, 16, pool_and_relu, kernel=5),  # 14 -> 10 -> 5
-            *dense_layers(16 * 5 * 5, 120, 84, 10),
+            *dense_layers(16 * 5 * 5, 120, 84, self.classes),
         )

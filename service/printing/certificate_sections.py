@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from service.family_configs import NETWORKS
 from service.printing.figures import bound_figure, records_figure
 from service.printing.parts import Facts, Figure, Paragraph, Part, Section, Table, numbered_list
 from service.printing.statement import Statement
-from service.printing.wording import LEVELS, NOTHING, RUNGS, counted, nats, number, plain_json, seconds, visible
+from service.printing.wording import (
+    LEVELS,
+    NOTHING,
+    RUNGS,
+    counted,
+    nats,
+    number,
+    plain_json,
+    seconds,
+    stated_as,
+    visible,
+)
 
 
 def removed_section(statement: Statement) -> Section:
@@ -16,8 +28,8 @@ def removed_section(statement: Statement) -> Section:
     gone, own = counted(records["forgotten_in_batch"], "record was", "records were"), forgotten_of_request(predicate)
     opening = (
         f"{gone} taken out of the model's data and erased, and the model was replaced by a version without their "
-        "influence, up to the bound of the next section. Requests that arrive together are served in one batch: these "
-        "records may belong to other requests as well as to this one."
+        f"influence, up to the {stated_as(predicate['bound']['level'])} of the next section. Requests that arrive "
+        "together are served in one batch: these records may belong to other requests as well as to this one."
     )
     if own is not None:
         opening += (
@@ -50,11 +62,12 @@ def forgotten_of_request(predicate: dict[str, Any]) -> int | None:
 def bound_section(predicate: dict[str, Any]) -> Section:
     bound, policy = predicate["bound"], predicate["policy"]
     epsilon, level, interval = bound["epsilon"], bound["level"], bound.get("interval")
+    called, participle = ("Estimate", "estimated") if level == "estimated" else ("Bound", "bounded")
     facts = [
-        ("Bound (epsilon)", nats(epsilon)),
+        (f"{called} (epsilon)", nats(epsilon)),
         ("Interval, 95 %", f"{nats(interval[0])} to {nats(interval[1])}" if interval else None),
         ("Other direction", nats(bound["epsilon_reverse"]) if bound.get("epsilon_reverse") is not None else None),
-        ("What is bounded", visible(bound["direction"]) if "direction" in bound else None),
+        (f"What is {participle}", visible(bound["direction"]) if "direction" in bound else None),
         ("Reference", visible(bound["reference"]) if "reference" in bound else None),
         ("Level", f"{level}: {LEVELS.get(level, visible(level))}"),
         ("Policy", f"at most {nats(policy['epsilon'])}, level {policy['level']} or stronger"),
@@ -64,7 +77,7 @@ def bound_section(predicate: dict[str, Any]) -> Section:
     return Section(
         "How close the model is to one that never saw them",
         (
-            Paragraph(_IN_PLAIN_WORDS),
+            Paragraph(f"{_meaning(predicate)} {_POLICY_IN_PLAIN_WORDS}"),
             Facts(stated),
             Table("What the levels mean", ("Level", "Meaning"), tuple(LEVELS.items()), (0.2, 0.8)),
         ),
@@ -75,12 +88,16 @@ def bound_picture(predicate: dict[str, Any]) -> Figure:
     bound, limit = predicate["bound"], predicate["policy"]["epsilon"]
     drawing = bound_figure(bound["epsilon"], limit, bound["level"], bound.get("interval"))
     stated = f"{nats(bound['epsilon'])}, {bound['level']}; the policy allows {nats(limit)}"
-    return Figure(drawing, "The bound beside what the policy allows.", f"A scale of divergences: {stated}.")
+    caption = f"The {stated_as(bound['level'])} beside what the policy allows."
+    return Figure(drawing, caption, f"A scale in nats: {stated}.")
 
 
 def conditions_section(predicate: dict[str, Any]) -> Section:
     bound = predicate["bound"]
-    opening = "The bound holds under conditions. Each was checked, with the number that was computed and its limit."
+    opening = (
+        f"The {stated_as(bound['level'])} rests on conditions. Each was checked, with the number that was computed and "
+        "its limit."
+    )
     rows = tuple(
         (visible(str(one.get("meaning", one.get("name", NOTHING)))), number(one.get("value")), number(one.get("limit")),
          "holds" if one["holds"] else "fails")
@@ -90,7 +107,7 @@ def conditions_section(predicate: dict[str, Any]) -> Section:
     conditions = Table("Each condition with its number", header, rows, (0.56, 0.16, 0.16, 0.12))
     parts: list[Part] = [Paragraph(opening), conditions]
     if constants := _flat(bound.get("constants") or {}):
-        caption = "The numbers behind the bound, by the names that the software uses"
+        caption = f"The numbers behind the {stated_as(bound['level'])}, by the names that the software uses"
         parts.append(Table(caption, ("Name", "Value"), constants, (0.4, 0.6)))
     return Section("Conditions checked", tuple(parts))
 
@@ -104,7 +121,7 @@ def rungs_section(predicate: dict[str, Any]) -> Section | None:
          rung.get("level", NOTHING), seconds(rung.get("seconds")))
         for rung in rungs
     )  # fmt: skip
-    header = ("Way", "Steps", "Bound reached", "Level", "Time")
+    header = ("Way", "Steps", "Reached", "Level", "Time")
     told = Paragraph(f"All of it, certificate included, took {seconds(predicate.get('seconds'))}.")
     return Section(
         "Ways that were tried",
@@ -113,11 +130,23 @@ def rungs_section(predicate: dict[str, Any]) -> Section | None:
 
 
 _MOST_COMMITMENTS = 20
-_IN_PLAIN_WORDS = (
+_DIVERGENCE = (
     "A divergence of nothing would mean that the model cannot be told from its reference, a model without the records, "
-    "by anything drawn from it. The divergence is measured in nats; the smaller, the less there is to tell. The "
-    "policy, fixed before the work began, says how large it may be and how surely that must be known."
+    "by anything drawn from it. The divergence is measured in nats; the smaller, the less there is to tell."
 )
+_EXCESS = (
+    "The model is a network, of which no divergence is bounded. What is stated is an estimate of an excess: how much "
+    "farther the model is from what the remaining records support than the best one near it would be, as the network's "
+    "linear approximation has it. The excess is measured in nats; the smaller, the less of the records is left."
+)
+_POLICY_IN_PLAIN_WORDS = (
+    "The policy, fixed before the work began, says how large it may be and how surely that must be known."
+)
+
+
+def _meaning(predicate: dict[str, Any]) -> str:
+    network = predicate.get("model", {}).get("family") in NETWORKS
+    return _EXCESS if network and predicate["bound"]["level"] == "estimated" else _DIVERGENCE
 
 
 def _reached(rung: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from service.printing.request_sections import (
     who_asked,
 )
 from service.printing.statement import Statement, Unprintable, read_bundle
-from service.printing.wording import LEVELS, counted, nats, number, share, shortened, visible
+from service.printing.wording import LEVELS, counted, nats, number, share, shortened, stated_as, visible
 
 _TO_CHECK = "offline, with the signed file and a public key: see the last section"
 _RECEIPT_NOT_PROVED = [
@@ -56,7 +56,7 @@ def _certificate(statement: Statement) -> Document:
         ("Regulation", regulation(predicate)),
         *times(predicate),
         ("Removed", _removed_said(predicate, name)),
-        ("Bound", _bound_said(bound["epsilon"], policy["epsilon"])),
+        (stated_as(bound["level"]).capitalize(), _bound_said(bound["epsilon"], policy["epsilon"])),
         ("Level", f"{bound['level']}: {LEVELS.get(bound['level'], '')}"),
         ("To check", _TO_CHECK),
     ]

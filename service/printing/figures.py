@@ -52,7 +52,7 @@ def bound_figure(epsilon: float, limit: float, level: str, interval: Sequence[fl
     drawing.add(label(*_beside(place(epsilon), middle + 9, text), INK, bold=True))
     ticks = [(place(10.0**power), f"1e{power:+03d}") for power in _powers(low, high)]
     zero = [(place(0), "0")] if epsilon == 0 else []
-    scale_below(drawing, floor, (_LEFT, _RIGHT), [*zero, *ticks], "divergence in nats, each mark ten times the last")
+    scale_below(drawing, floor, (_LEFT, _RIGHT), [*zero, *ticks], "nats, each mark ten times the last")
     return drawing
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 LEVELS = {
     "proved": "every condition of the bound was checked, rounding included",
-    "estimated": "the divergence was estimated, with an interval; epsilon is its upper end. This is no proof",
+    "estimated": "what is left was estimated, with an interval; epsilon is its upper end. This is no proof",
     "retrained": "the model was trained from scratch without the records: there is nothing to bound",
     "none": "a condition failed; no bound is stated",
 }
@@ -37,6 +37,11 @@ def number(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if value.is_integer() and abs(value) < _LONGEST_COUNT else f"{value:.4g}"
     return NOTHING if value is None else visible(str(value))
+
+
+def stated_as(level: str) -> str:
+    """What epsilon is to be called: an estimate shall not pass for a bound."""
+    return "estimate" if level == "estimated" else "bound"
 
 
 def nats(value: float | None) -> str:

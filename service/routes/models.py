@@ -48,14 +48,28 @@ EXAMPLE = {
         "subjects": "churn/subjects.json",
     },
 }
-ImportBody = Annotated[ModelImport, Body(examples=[EXAMPLE])]
+NETWORK_EXAMPLE = {
+    "manifest": {
+        "name": "digits",
+        "family": "mlp",
+        "config": {"dimensions": 64, "hidden": 16, "classes": 10, "prior_std": 0.15},
+        "policy": {"epsilon": 0.5, "level": "estimated", "rungs": ["influence", "warm", "retrain"]},
+    },
+    "location": {
+        "posterior": "digits/posterior.safetensors",
+        "records": "digits/records.safetensors",
+        "subjects": "digits/subjects.json",
+    },
+}
+ImportBody = Annotated[ModelImport, Body(examples=[EXAMPLE, NETWORK_EXAMPLE])]
 T = TypeVar("T")
 Manifests: TypeAdapter[Manifest] = TypeAdapter(Manifest)
 Subjects = TypeAdapter(Annotated[list[IdentityIn], Field(min_length=1)])
 PARTS = {
     "manifest": "JSON: name, family, posterior, config, policy; see `manifest` of `POST /api/v1/models/import`.",
     "posterior": "safetensors: `mean` and `std` of variational parameters, or `samples` and `chain` of a sample set.",
-    "records": "safetensors: the training data, one row for each record (`x`); of regressions the target comes last.",
+    "records": "safetensors: the training data, one row for each record (`x`, float64; for networks float32 too); of "
+    "regressions and networks the target comes last.",
     "subjects": "JSON list: whose each row is, in the same order.",
 }
 OPTIONAL_PARTS = {
@@ -148,7 +162,8 @@ def set_policy(model_id: uuid.UUID, body: PolicyBody, caller: PolicySetter, reso
     as they are the stricter ones. `rungs` and `seconds`, the means, are those of the new policy at once.
     """
     with resources.database.writing() as session:
-        conflict = body.conflict_with(find_model(session, model_id).posterior_kind)
+        known = find_model(session, model_id)
+        conflict = body.conflict_with(known.family, known.posterior_kind)
         if conflict is not None:
             raise InvalidPolicy(conflict)
         model = change_policy(session, model_id, body.model_dump(), caller.name)

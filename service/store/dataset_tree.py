@@ -120,6 +120,7 @@ def _fields(dataset: Dataset) -> list[NDArray[np.uint8]]:
 
 
 def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """As the data set's file has them, little-endian: what is float32 there is hashed as float32."""
     return np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8)
 
 

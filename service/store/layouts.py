@@ -23,6 +23,7 @@ class Layout:
     classes: int | None = None
     """Rows of a classifier end in a label from 0 to one less than this."""
     least_rows: int = 1
+    row_types: tuple[str, ...] = ("float64",)
 
     @property
     def parameter_count(self) -> int | None:
@@ -37,9 +38,11 @@ class Layout:
 
     def check_rows(self, field: str, arrays: Arrays) -> None:
         rows = arrays.get("x")
-        if rows is None or rows.ndim != 2 or rows.dtype != "float64" or self.columns not in (None, rows.shape[1]):
+        fits = rows is not None and rows.ndim == 2 and rows.dtype in self.row_types
+        if rows is None or not fits or self.columns not in (None, rows.shape[1]):
             columns = "any number of" if self.columns is None else self.columns
-            raise InvalidRegistration(field, f"needs a float64 tensor 'x' with {columns} columns")
+            kinds = " or ".join(self.row_types)
+            raise InvalidRegistration(field, f"needs a {kinds} tensor 'x' with {columns} columns")
         if len(arrays) > 1:  # nothing would use it, it would be kept, and it may say whose the rows are
             raise InvalidRegistration(field, "holds more than the tensor 'x'; leave the others out")
         if self.classes is not None:

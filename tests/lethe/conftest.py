@@ -1,9 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 from rich.console import Console
 
+import lethe.bench
+import lethe.paper
 from lethe import cli, experiment_commands
+from ml.certify.network import NetworkCheck, certify_network
+from ml.data.digits import digits
+from ml.experiments import bnn, network_methods
+from ml.inference.bayes_by_backprop import SAFE_BNN
+from ml.inference.settle import Settling
+from ml.models.mlp import MLP
 
 
 @pytest.fixture(autouse=True)
@@ -11,3 +22,17 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables on one line a row, whatever terminal the tests run in."""
     for module in (cli, experiment_commands):
         monkeypatch.setattr(module, "out", Console(width=200))
+
+
+@pytest.fixture
+def tiny_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `--quick` trains, forgets and certifies: a perceptron on five hundred digits, and each of it only just."""
+    train, test = (rows[:500].float() for rows in digits())
+    scene = bnn.Scene(MLP(dimensions=64, hidden=8, classes=10), train, test)
+    for command in (lethe.bench, lethe.paper):
+        monkeypatch.setattr(command, "fashion_scene", lambda _folder: scene)
+    training, settling = replace(SAFE_BNN, iterations=50), Settling(20, 10)
+    tiny = replace(bnn.QUICK, training=training, settling=settling, num_terms=2, seeds=2)
+    monkeypatch.setattr(bnn, "QUICK", tiny)
+    check = partial(certify_network, recipe=NetworkCheck(draws=4, products=10))
+    monkeypatch.setattr(network_methods, "certify_network", check)

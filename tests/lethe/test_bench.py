@@ -7,13 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import lethe.bench
 from lethe.cli import app
-from ml.data.digits import digits
-from ml.experiments import bnn
+from ml.experiments import solvers
 from ml.inference.bayes_by_backprop import SAFE_BNN
-from ml.inference.settle import Settling
-from ml.models.mlp import MLP
 
 KEYS = {
     "case",
@@ -53,25 +49,23 @@ def test_a_table_for_people_and_a_clear_refusal() -> None:
     assert "lenet-sghmc" in refused.output
 
 
-def test_networks_have_no_divergence_but_times_and_residuals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train, test = digits()
-    scene = bnn.Scene(MLP(dimensions=64, hidden=8, classes=10), train.float(), test.float())
-    monkeypatch.setattr(lethe.bench, "fashion_scene", lambda _folder: scene)
-    tiny = replace(bnn.QUICK, training=replace(SAFE_BNN, iterations=100), settling=Settling(20, 10), num_terms=2)
-    monkeypatch.setattr(bnn, "QUICK", tiny)
+@pytest.mark.usefixtures("tiny_networks")
+def test_networks_have_no_divergence_but_times_and_residuals(tmp_path: Path) -> None:
     command = ["bench", "forget", "--quick", "--case", "lenet-vi", "--removed", "20", "--out", str(tmp_path)]
     shown = CliRunner().invoke(app, [*command, "--json"])
     assert shown.exit_code == 0, shown.output
     row = json.loads(shown.stdout)
     assert set(row) == KEYS
-    assert (row["kl_ours"], row["n"]) == (None, 1437)
+    assert (row["kl_ours"], row["n"]) == (None, 500)
     assert row["speedup_vs_retrain"] == row["seconds_retrain"] / row["seconds_ours"]
     table = CliRunner().invoke(app, command)
     assert "not defined" in table.stdout
 
 
 @pytest.mark.slow
-def test_solvers_are_compared_product_by_product(tmp_path: Path) -> None:
+def test_solvers_are_compared_product_by_product(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solvers, "MLP_TRAINING", replace(SAFE_BNN, iterations=100))
+    monkeypatch.setattr(solvers, "MOST_STORED", 0)
     command = ["bench", "solve", "--case", "mlp", "--products", "20", "--out", str(tmp_path)]
     shown = CliRunner().invoke(app, command)
     assert shown.exit_code == 0, shown.output

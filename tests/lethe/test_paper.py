@@ -1,19 +1,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-import lethe.paper
 from lethe.cli import app
-from ml.data.digits import digits
-from ml.experiments import bnn, gmm, network_methods
-from ml.inference.bayes_by_backprop import SAFE_BNN
-from ml.inference.settle import Settling
-from ml.models.mlp import MLP
+from ml.experiments import gmm, network_methods
 
 
 def test_results_and_figures_are_kept_and_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,14 +28,8 @@ def test_results_and_figures_are_kept_and_not_run_again(tmp_path: Path, monkeypa
     assert "paper's way" in again.stdout
 
 
+@pytest.mark.usefixtures("tiny_networks")
 def test_networks_are_trained_once_and_shown_in_two_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train, test = digits()
-    scene = bnn.Scene(MLP(dimensions=64, hidden=8, classes=10), train.float(), test.float())
-    monkeypatch.setattr(lethe.paper, "fashion_scene", lambda _folder: scene)
-    tiny = replace(
-        bnn.QUICK, training=replace(SAFE_BNN, iterations=100), settling=Settling(20, 10), num_terms=2, seeds=2
-    )
-    monkeypatch.setattr(bnn, "QUICK", tiny)
     command = ["paper", "bnn", "--quick", "--case", "lenet-vi", "--removed", "5,20", "--out", str(tmp_path)]
     first = CliRunner().invoke(app, command)
     assert first.exit_code == 0, first.output
@@ -51,7 +39,7 @@ def test_networks_are_trained_once_and_shown_in_two_tables(tmp_path: Path, monke
     assert (tmp_path / "quick" / "bnn.svg").exists()
     assert "retrained again" in first.stdout
     assert "nats)" in first.stdout or "(refused)" in first.stdout
-    monkeypatch.setattr(network_methods, "train_network", None)  # which would fail if it were called again
+    monkeypatch.setattr(network_methods.Variational, "train", None)  # which would fail if it were called again
     again = CliRunner().invoke(app, command)
     assert again.exit_code == 0, again.output
     assert again.stdout == first.stdout

@@ -8,6 +8,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from service import model_schemas
+from service.family_configs import NETWORKS
 from service.model_schemas import InstalledFamilyManifest, Location, Manifest, Policy
 from service.store.layouts import Layout
 
@@ -25,6 +26,14 @@ CONFIGS: dict[str, tuple[dict[str, Any], Layout]] = {
     "softmax-regression": (
         {"dimensions": 4, "classes": 3, "prior_std": 1.0, "draws": 8, "seed": 3},
         Layout((3, 4), 5, classes=3),
+    ),
+    "mlp": (
+        {"dimensions": 4, "hidden": 5, "classes": 3, "prior_std": 0.5},
+        Layout((43,), 5, classes=3, least_rows=64, row_types=("float64", "float32")),
+    ),
+    "lenet5": (
+        {"prior_std": 0.5},
+        Layout((61_706,), 1025, classes=10, least_rows=64, row_types=("float64", "float32")),
     ),
 }
 
@@ -61,7 +70,7 @@ def test_no_value_out_of_range_passes(family: str, value: object) -> None:
             MANIFESTS.validate_python(manifest(family, config=config))
         assert refused.value.errors()[0]["loc"][1:] == ("config", key)
     with pytest.raises(ValidationError):
-        MANIFESTS.validate_python(manifest(family, config={}))
+        MANIFESTS.validate_python(manifest(family, config={"depth": 3}))
 
 
 def test_draws_come_in_pairs_and_parameters_have_a_limit() -> None:
@@ -71,12 +80,17 @@ def test_draws_come_in_pairs_and_parameters_have_a_limit() -> None:
     config = {**CONFIGS["softmax-regression"][0], "dimensions": 4000}
     with pytest.raises(ValidationError, match="12000 parameters; a worker keeps the Hessian"):
         MANIFESTS.validate_python(manifest("softmax-regression", config=config))
+    large = {"dimensions": 1000, "hidden": 900, "classes": 10}
+    assert MANIFESTS.validate_python(manifest("mlp", config=large)).plain_config == {**large, "prior_std": 0.15}
+    with pytest.raises(ValidationError, match="1112110 parameters; a worker keeps dozens of draws"):
+        MANIFESTS.validate_python(manifest("mlp", config={**large, "hidden": 1100}))
 
 
-@pytest.mark.parametrize("family", ["mlp", "lenet5"])
-def test_networks_are_refused_with_what_to_do(family: str) -> None:
-    with pytest.raises(ValidationError, match="Register a Bayesian last layer"):
-        MANIFESTS.validate_python(manifest(family))
+@pytest.mark.parametrize("family", NETWORKS)
+def test_samples_of_networks_are_refused_with_what_to_do(family: str) -> None:
+    with pytest.raises(ValidationError, match="Register variational parameters") as refused:
+        MANIFESTS.validate_python(manifest(family, posterior="samples"))
+    assert refused.value.errors()[0]["loc"] == (family, "posterior")
 
 
 @pytest.mark.parametrize("family", ["oracle", "Linear-Regression", "", None, 7])
@@ -114,6 +128,20 @@ def test_a_policy_that_samples_cannot_meet_is_refused(policy: dict[str, Any], re
         MANIFESTS.validate_python(manifest(posterior="samples", policy=whole))
 
 
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        ({"level": "proved", "rungs": ["influence", "warm"]}, "certificates of networks are estimated"),
+        ({"level": "estimated", "rungs": ["newton"]}, "allow influence, warm or retrain"),
+    ],
+)
+def test_a_policy_that_networks_cannot_meet_is_refused(policy: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        MANIFESTS.validate_python(manifest("lenet5", policy={"epsilon": 1e-3, **policy}))
+    allowed = {"epsilon": 1e-3, **policy, "rungs": [*policy["rungs"], "retrain"]}
+    assert MANIFESTS.validate_python(manifest("lenet5", policy=allowed)).policy == Policy(**allowed)
+
+
 def test_samples_are_resampled_where_a_proof_is_asked_for() -> None:
     found = MANIFESTS.validate_python(manifest(posterior="samples"))
     assert (found.policy.level, found.policy.rungs[-1]) == ("proved", "retrain")
@@ -121,7 +149,10 @@ def test_samples_are_resampled_where_a_proof_is_asked_for() -> None:
 
 def test_the_schema_tells_the_families_apart() -> None:
     schema = json.dumps(MANIFESTS.json_schema())
-    assert all(f"{name}Manifest" in schema for name in ("GaussianMixture", "SoftmaxRegression", "InstalledFamily"))
+    assert all(
+        f"{name}Manifest" in schema
+        for name in ("GaussianMixture", "SoftmaxRegression", "MLP", "LeNet5", "InstalledFamily")
+    )
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "..", "a/../../b", "../a", "a\0b", "x" * 1001])

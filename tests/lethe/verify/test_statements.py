@@ -25,7 +25,7 @@ def estimated(interval: Any) -> Callable[[dict[str, Any]], object]:
 
 def test_an_estimate_is_told_with_its_interval() -> None:
     found = verify(certificate(estimated([1e-10, 1e-9])), KEY)
-    assert any("KL estimated at 1.000e-10 to 1.000e-09 (policy 1.0e-06), level estimated" in c for c in found.checks)
+    assert any("estimated at 1.000e-10 to 1.000e-09 nats (policy 1.0e-06), level estimated" in c for c in found.checks)
 
 
 @pytest.mark.parametrize("interval", [None, [], [1e-9], [2e-9, 1e-9], [0.0, 2e-9], [None, 1e-9], [-1e-9, 1e-9]])

@@ -5,11 +5,14 @@ import json
 import pytest
 import torch
 
-from ml.certify.effects import effects_of
+from ml.certify.effects import NetworkClassifier, effects_of
+from ml.certify.pac_bayes import Classifier
 from ml.inference.variational import train
 from ml.models.linear import LinearRegression
 from ml.models.logistic import LogisticRegression
+from ml.models.mlp import MLP
 from ml.sample_set import SampleSet
+from tests.ml.networks import labelled_rows
 
 
 def labelled(n: int, seed: int) -> torch.Tensor:
@@ -59,6 +62,27 @@ def test_samples_have_the_effects_of_what_they_are_samples_of() -> None:
     assert found.membership.worst.position == expected.membership.worst.position
     told = found.to_dict()
     assert json.loads(json.dumps(told, allow_nan=False)) == told
+
+
+@pytest.mark.parametrize(("epsilon", "released"), [(0.05, 0), (0.0, 3)])
+def test_of_a_network_no_advantage_follows_unless_it_was_retrained(epsilon: float, released: int) -> None:
+    network, data = MLP(3, hidden=4, classes=2), labelled(300, seed=1).float()
+    before, after = network.initial(seed=0), network.initial(seed=1)
+    found = effects_of(network, before, after, data, torch.arange(30), epsilon, labelled(200, seed=2).float())
+    assert len(found.release) == released
+    assert found.pac_bayes is not None
+    assert (found.pac_bayes.before.rows, found.pac_bayes.after.rows) == (300, 270)
+    assert found.membership.worst is not None
+
+
+def test_the_error_of_a_network_is_that_of_any_classifier() -> None:
+    network = MLP(4, hidden=6, classes=5)
+    theta = torch.randn(network.parameter_count, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    data = labelled_rows(network, 400)
+    expected = Classifier(network, 5, 1.0).errors(theta, data)
+    assert 0 < int(expected.sum()) < 400
+    assert torch.equal(NetworkClassifier(network, 5, 1.0).errors(theta, data), expected)
+    assert bool(NetworkClassifier(network, 5, 1.0).errors(0 * theta, data).all())
 
 
 def test_a_regression_has_none_and_nothing_is_attacked_without_never_seen_rows() -> None:

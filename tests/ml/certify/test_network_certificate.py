@@ -19,7 +19,7 @@ from ml.network_energy import NetworkEnergy, frozen_draws
 from ml.posterior import MeanFieldGaussian
 from tests.ml.networks import OneLayer, dense_gauss_newton, labelled_rows, learnable_rows, minimised, random_theta
 
-DRAWS, GROUPS = 4, 20
+DRAWS, GROUPS = 4, 10
 ALL = NetworkCheck(draws=DRAWS, products=60)
 SAMPLED = replace(ALL, rows=200, others=700)
 
@@ -98,6 +98,9 @@ class Case:
         residual = self.curvature @ drift - self.pull
         return 0.5 * float(residual.dot(torch.linalg.solve(self.curvature, residual)))
 
+    def gradient(self, drift: Tensor, scene: Trained) -> float:
+        return float((scene.posterior.std * (self.curvature @ drift - self.pull)).norm())
+
 
 @pytest.fixture(scope="module")
 def cases(smooth: Trained) -> list[Case]:
@@ -113,8 +116,9 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def groups(n: int, count: int = GROUPS) -> list[Tensor]:
-    return [torch.randperm(n, generator=seeded(seed))[: 1 + seed % 8] for seed in range(count)]
+def groups(n: int) -> list[Tensor]:
+    """Of one to eight rows; some are too far from linear to get an interval."""
+    return [torch.randperm(n, generator=seeded(seed))[: 1 + seed % 8] for seed in range(GROUPS)]
 
 
 def failed(certificate: Certificate) -> list[str]:
@@ -149,16 +153,18 @@ def test_the_standard_error_is_the_spread_over_samples() -> None:
     assert NetworkSample(energy, torch.arange(300), 300).standard_error(values) == 0
 
 
-def test_with_all_rows_the_excess_is_exact(smooth: Trained, cases: list[Case]) -> None:
+def test_with_all_rows_the_excess_and_the_gradient_are_exact(smooth: Trained, cases: list[Case]) -> None:
     issued = 0
     for case in cases:
         certificate, truth = smooth.certificate(smooth.moved(case.step / 2), case.forgotten), case.excess(case.step / 2)
         assert certificate.constants.excess == pytest.approx(truth, rel=1e-4)
+        assert certificate.constants.gradient == pytest.approx(case.gradient(case.step / 2, smooth), rel=1e-6)
+        assert certificate.constants.gradient_margin == 0
         if certificate.interval is not None:
             issued += 1
             assert certificate.interval[0] <= truth * (1 + 1e-4)
             assert truth <= certificate.interval[1] == certificate.epsilon < 4 * truth + certificate.constants.widths
-    assert issued >= 15
+    assert issued >= 6
 
 
 def test_a_sample_overestimates_and_its_interval_holds_the_truth(smooth: Trained, cases: list[Case]) -> None:
@@ -173,19 +179,16 @@ def test_a_sample_overestimates_and_its_interval_holds_the_truth(smooth: Trained
             issued += 1
             assert certificate.interval[0] <= truth
             assert certificate.interval[1] - certificate.constants.widths >= truth
-    assert issued >= 12
+    assert issued >= 3
     assert 1.1 < statistics.mean(ratios) < 2
 
 
-def test_the_gradient_lies_within_its_margin_and_is_exact_on_all_rows(smooth: Trained, cases: list[Case]) -> None:
-    std, off = smooth.posterior.std, []
+def test_the_gradient_of_a_sample_lies_within_its_margin(smooth: Trained, cases: list[Case]) -> None:
+    off = []
     for seed, case in enumerate(cases):
         drift = -3 * case.step
-        truth = float((std * (case.curvature @ drift - case.pull)).norm())
-        exact = smooth.certificate(smooth.moved(drift), case.forgotten).constants
+        truth = case.gradient(drift, smooth)
         sampled = smooth.certificate(smooth.moved(drift), case.forgotten, SAMPLED, seed).constants
-        assert exact.gradient == pytest.approx(truth, rel=1e-6)
-        assert exact.gradient_margin == 0
         assert 0 < sampled.gradient_margin < 0.5 * truth
         off.append(abs(sampled.gradient - truth) / sampled.gradient_margin)
     assert statistics.mean(gap <= 1 for gap in off) >= 0.9

@@ -10,6 +10,12 @@ def facts_of(section: Section) -> dict[str, str]:
     return dict(next(part for part in section.parts if isinstance(part, Facts)).rows)
 
 
+def opening_of(section: Section) -> str:
+    opening = section.parts[0]
+    assert isinstance(opening, Paragraph)
+    return opening.text
+
+
 def tables_of(section: Section) -> list[Table]:
     return [part for part in section.parts if isinstance(part, Table)]
 
@@ -43,6 +49,18 @@ def test_an_interval_is_told_where_there_is_one() -> None:
     assert "Interval, 95 %" not in facts_of(bound_section(content))
     content["bound"]["interval"] = [1e-9, 2.5e-7]
     assert facts_of(bound_section(content))["Interval, 95 %"] == "1.000e-09 nats to 2.500e-07 nats"
+
+
+def test_an_estimate_is_not_called_a_bound_and_that_of_a_network_no_divergence() -> None:
+    content = forgotten()
+    content["bound"]["level"] = "estimated"
+    assert {"Estimate (epsilon)", "What is estimated"} < facts_of(bound_section(content)).keys()
+    assert "A divergence of nothing" in opening_of(bound_section(content))
+    content["model"]["family"] = "mlp"
+    assert "of which no divergence is bounded" in opening_of(bound_section(content))
+    assert "bound" not in opening_of(conditions_section(content))
+    content["bound"]["level"] = "retrained"
+    assert "A divergence of nothing" in opening_of(bound_section(content))
 
 
 def test_conditions_and_constants_are_told_with_their_numbers() -> None:

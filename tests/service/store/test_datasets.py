@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from hashlib import sha256
+
 import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from service.store.datasets import stored_dataset, uploaded_dataset
+from service.store.dataset_tree import commitments
+from service.store.datasets import Dataset, stored_dataset, uploaded_dataset
 from service.store.errors import InvalidRegistration
 
 CONTENT = save({"x": np.arange(12.0).reshape(6, 2)})
@@ -24,6 +27,20 @@ def test_what_is_stored_is_read_back_without_the_rows_that_went() -> None:
     assert set(stored.arrays) == {"x"}  # a model is never fitted to salts
     assert np.array_equal(stored.arrays["x"], dataset.arrays["x"][kept])
     assert np.array_equal(stored.salts, dataset.salts[kept])
+
+
+def test_rows_in_float32_stay_what_they_are_and_are_committed_to_as_such() -> None:
+    rows = np.linspace(0, 1, 12, dtype=np.float32).reshape(6, 2)
+    dataset = uploaded_dataset(save({"x": rows}))
+    stored = stored_dataset(b"".join(dataset.without([1, 4]).pieces()))
+    assert stored.arrays["x"].dtype == np.float32
+    assert np.array_equal(stored.arrays["x"], rows[[0, 2, 3, 5]])
+    wider = Dataset({"x": stored.arrays["x"].astype(np.float64)}, stored.records, stored.salts)
+    expected = sha256(
+        b"lethe-record-v1\0" + stored.salts[1].tobytes() + (2).to_bytes(8, "big") + b"x\0" + rows[2].tobytes()
+    )
+    assert commitments(stored)[1] == expected.digest() != commitments(wider)[1]
+    assert commitments(dataset)[2] == commitments(stored)[1]
 
 
 def test_the_file_forgets_the_salt_with_the_row() -> None:

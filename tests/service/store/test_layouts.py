@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,16 @@ def test_rows_that_do_not_fit_are_refused(rows: dict[str, Any]) -> None:
     with pytest.raises(InvalidRegistration) as refused:
         LAYOUT.check_rows("never_seen", rows)
     assert refused.value.field == "never_seen"
+
+
+def test_rows_of_networks_may_be_float32() -> None:
+    network = replace(LAYOUT, row_types=("float64", "float32"))
+    for kind in ("float64", "float32"):
+        network.check_rows("records", {"x": ROWS["x"].astype(kind)})
+    with pytest.raises(InvalidRegistration, match="needs a float64 or float32 tensor 'x' with 3 columns"):
+        network.check_rows("records", {"x": ROWS["x"].astype("float16")})
+    with pytest.raises(InvalidRegistration, match="row 0 ends in no label"):
+        network.check_rows("records", {"x": np.array([[0.5, 1.0, 0.1]], dtype=np.float32)})
 
 
 def test_too_few_rows_are_refused() -> None:

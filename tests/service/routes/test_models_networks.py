@@ -1,0 +1,59 @@
+"""Networks over HTTP: rows in float32, and policies that they can meet."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from service.settings import Settings
+from service.store.artifact_place import open_artifacts
+from service.store.database import Database
+from service.store.models import current_version
+from service.store.states import Role
+from tests import samples
+from tests.service.conftest import Api
+
+PATH = "/api/v1/models"
+CONFIG = {"dimensions": 3, "hidden": 4, "classes": 2}
+PARAMETERS, ROWS = 4 * 4 + 5 * 2, 80
+
+
+def parts(**changes: Any) -> dict[str, bytes]:
+    rows = np.random.default_rng(1).normal(size=(ROWS, 4)).astype(np.float32)
+    rows[:, -1] = rows[:, 0] > 0
+    manifest = {"name": "m", "family": "mlp", "config": CONFIG, "policy": {"epsilon": 0.1, "level": "estimated"}}
+    return {
+        "manifest": json.dumps({**manifest, **changes}).encode(),
+        "posterior": save({"mean": np.zeros(PARAMETERS), "std": np.ones(PARAMETERS)}),
+        "records": save({"x": rows}),
+        "subjects": json.dumps([samples.person(row) for row in range(ROWS)]).encode(),
+    }
+
+
+def test_a_network_is_registered_with_its_rows_as_they_are(api: Api, settings: Settings, database: Database) -> None:
+    answer = api.call(Role.ENGINEER, "POST", PATH, files=parts())
+    assert answer.status_code == 201, answer.text
+    told, model_id = answer.json(), uuid.UUID(answer.json()["id"])
+    assert (told["family"], told["config"]) == ("mlp", {**CONFIG, "prior_std": 0.15})
+    with database.reading() as session:
+        digest = current_version(session, model_id).dataset_digest
+    stored = load(open_artifacts(settings).get(model_id, digest))["x"]
+    assert stored.dtype == np.float32
+    assert np.array_equal(stored, load(parts()["records"])["x"])
+
+
+def test_what_no_certificate_of_a_network_could_meet_is_refused(api: Api) -> None:
+    answer = api.call(Role.ENGINEER, "POST", PATH, files=parts(posterior="samples"))
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "manifest.posterior")
+    model_id = api.call(Role.ENGINEER, "POST", PATH, files=parts()).json()["id"]
+    policy = {"epsilon": 0.1, "level": "proved", "rungs": ["influence", "warm"]}
+    refused = api.call(Role.OPERATOR, "PUT", f"{PATH}/{model_id}/policy", json=policy)
+    assert (refused.status_code, "certificates of networks are estimated" in refused.text) == (422, True)
+    allowed = api.call(
+        Role.OPERATOR, "PUT", f"{PATH}/{model_id}/policy", json={**policy, "rungs": ["influence", "retrain"]}
+    )
+    assert allowed.json()["policy"]["level"] == "proved"
