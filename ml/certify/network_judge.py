@@ -45,6 +45,6 @@ def _off(sample: NetworkSample, drift: Tensor, tangent: Tangent) -> tuple[float,
     if not bool(drift.any()):
         return 0.0, 0.0
     curved = tangent.curved(tangent)
-    rises = sample.misfits(drift) - sample.misfits(drift.new_zeros(drift.shape)) - tangent.slope - 0.5 * curved
+    rises = sample.misfits(drift) - sample.misfits_before - tangent.slope - 0.5 * curved
     scale = 0.5 * sample.form(drift, drift, curved)
     return sample.total * float(rises.mean()) / scale, NORMAL * sample.standard_error(rises) / scale

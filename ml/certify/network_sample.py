@@ -70,6 +70,11 @@ class NetworkSample:
         return self.total * float(values.std()) * math.sqrt(missing / len(values)) if missing > 0 else 0.0
 
     @functools.cached_property
+    def misfits_before(self) -> Tensor:
+        """h(0, z) of each row."""
+        return self.misfits(self._origin)
+
+    @functools.cached_property
     def _origin(self) -> Tensor:
         return torch.zeros_like(self.energy.draws[0], dtype=self.energy.data.dtype)
 
