@@ -57,7 +57,7 @@ class NetworkRecipe:
     least_agreement: float = 0.25
     rows_per_forgotten: int = 8
     least_rows: int = 512
-    most_rows: int = 8192
+    most_rows: int = 6144
     large_share: float = 0.05
     descent: Settling = _DESCENT
 

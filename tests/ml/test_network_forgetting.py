@@ -268,7 +268,7 @@ def test_what_does_not_fit_the_network_is_refused_and_nothing_changes() -> None:
 def test_a_recipe_is_checked_and_its_sample_is_within_limits() -> None:
     assert OURS.sample_size(forgotten=1, retained=50_000) == 512
     assert OURS.sample_size(forgotten=100, retained=50_000) == 800
-    assert OURS.sample_size(forgotten=5_000, retained=50_000) == 8192
+    assert OURS.sample_size(forgotten=5_000, retained=50_000) == 6144
     assert OURS.sample_size(forgotten=100, retained=1_000) == 500
     assert OURS.sample_size(forgotten=100, retained=1) == 1
     with pytest.raises(InvalidInput, match="positive damping"):

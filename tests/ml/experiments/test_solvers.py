@@ -43,14 +43,15 @@ def found(posterior: MeanFieldGaussian, rows: Tensor) -> solvers.SolverCompariso
 
 
 def dense_system(posterior: MeanFieldGaussian, rows: Tensor, damping: float) -> tuple[Tensor, Tensor]:
-    """A and g written out, from whole Jacobians. The few rows are dealt in halves to the first pair of draws."""
+    """A and g written out, from whole Jacobians. Rows are dealt one by one to the draws, each beside its mirror image."""
     zeros = torch.nonzero(rows[:, -1] == 0).flatten()[: solvers.FORGOTTEN]
     keep = torch.ones(len(rows), dtype=torch.bool)
     keep[zeros] = False
     retained = rows[keep][torch.randperm(int(keep.sum()), generator=torch.Generator().manual_seed(SEED))]
     draws = frozen_draws(posterior, OURS.draws, SEED)
     matrix = torch.diag(NETWORK.prior_std**-2 + damping * posterior.std**-2)
-    for draw, chunk in zip((draws[0], draws[OURS.draws // 2]), retained.tensor_split(2), strict=True):
+    for place, draw in enumerate(draws.view(2, -1, draws.shape[1]).transpose(0, 1).flatten(0, 1)):
+        chunk = retained[place :: OURS.draws]
         jacobian = torch.autograd.functional.jacobian(partial(NETWORK.outputs, data=chunk), draw, vectorize=True)
         p = NETWORK.outputs(draw, chunk).softmax(1)
         covariance = torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)
