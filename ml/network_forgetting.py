@@ -203,31 +203,41 @@ def trusted_step(
     curvature = energy.curvature(chosen[:size], len(rows) / size)
     change = _tilted(energy, downhill, chosen[-size:], len(rows))
     system = DampedSystem(curvature, downhill, precision)
-    trials: list[_Trial] = []
 
     def tried(damping: float) -> _Trial:
         solution = system.solve(damping, recipe.tolerance, recipe.most_products)
         # What is left unsolved is orthogonal to x, so xᵀGx = xᵀg - τ xᵀPx, without another product.
         x = solution.x
         predicted = -0.5 * float(downhill.dot(x) + damping * x.dot(precision * x))
-        trials.append(_Trial(damping, solution, predicted, change(x)))
-        return trials[-1]
+        return _Trial(damping, solution, predicted, change(x))
 
-    best, factor = tried(recipe.damping), _GROWTH
-    if tried(best.damping * factor).change >= best.change:
-        factor = 1 / factor  # caution does not help: be bold
-    else:
-        best = trials[-1]
-    while len(trials) < _MOST_DAMPINGS and tried(best.damping * factor).change < best.change:
-        best = trials[-1]
-    if best.change > recipe.least_agreement * best.predicted:
-        raise NumericalFailure(
-            f"no step lowers the energy as predicted, with dampings from {trials[0].damping:.3g} to "
-            f"{trials[-1].damping:.3g}: the posterior is not near a minimum on these rows. Train it to convergence, or "
-            "retrain without them"
-        )
+    best = _most_trusted(tried, recipe)
     residual = best.solution.residual / length
-    return TrustedStep(best.solution.x, best.damping, best.change / best.predicted, residual, system.products)
+    return TrustedStep(best.solution.x, best.damping, best.agreement, residual, system.products)
+
+
+def _most_trusted(tried: Callable[[float], _Trial], recipe: NetworkRecipe) -> _Trial:
+    """Of the dampings around the recipe's the one with which the energy falls most, and as predicted.
+
+    The boldest may fall most by luck alone. Caution leads to where the quadratic model is right, and costs no product.
+    """
+    trials = [tried(recipe.damping), tried(_GROWTH * recipe.damping)]
+    lowest = min(trials, key=lambda one: one.change)
+    factor = _GROWTH if lowest is trials[-1] else 1 / _GROWTH  # where caution does not help, be bold
+    while len(trials) < _MOST_DAMPINGS:
+        trials.append(tried(factor * lowest.damping))
+        if trials[-1].change >= lowest.change:
+            break
+        lowest = trials[-1]
+    while not (trusted := [one for one in trials if one.agreement >= recipe.least_agreement]):
+        most = max(one.damping for one in trials)
+        if len(trials) >= _MOST_DAMPINGS:
+            raise NumericalFailure(
+                f"no step lowers the energy as predicted, with dampings up to {most:.3g}: the posterior is not near a "
+                "minimum on these rows. Train it to convergence, or retrain without them"
+            )
+        trials.append(tried(_GROWTH * most))
+    return min(trusted, key=lambda one: one.change)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,6 +246,11 @@ class _Trial:
     solution: Solution
     predicted: float
     change: float
+
+    @property
+    def agreement(self) -> float:
+        """Both are falls where all is well: a rise, and NaN, agree with nothing."""
+        return self.change / self.predicted
 
 
 def sampled_precision(energy: NetworkEnergy, generator: torch.Generator, recipe: NetworkRecipe = OURS) -> Tensor:

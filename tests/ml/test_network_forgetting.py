@@ -27,6 +27,7 @@ from ml.network_forgetting import (
 )
 from ml.posterior import MeanFieldGaussian
 from ml.sample_set import SampleSet
+from ml.solvers import Solution
 from tests.ml.networks import (
     TINY,
     OneLayer,
@@ -127,6 +128,20 @@ def test_the_damping_grows_until_the_judges_agree() -> None:
     step = trusted_step(energy, unit, downhill, torch.arange(40), 1, seeded(), recipe)
     assert step.damping in [network_forgetting._GROWTH**grown for grown in range(1, 8)]
     assert step.agreement >= recipe.least_agreement
+
+
+def test_a_fall_that_was_not_predicted_is_luck_and_caution_goes_on() -> None:
+    """By 10 the energy falls most, but by a fifth of what it should; by 160 it falls as predicted."""
+    outcomes = {10.0: (-1.0, -0.2), 40.0: (-0.5, -0.1), 2.5: (-2.0, -0.1), 160.0: (-0.2, -0.15)}
+    nothing = Solution(torch.zeros(1), residual=0.0, iterations=1, solver="none", converged=True)
+    asked: list[float] = []
+
+    def tried(damping: float) -> network_forgetting._Trial:
+        asked.append(damping)
+        return network_forgetting._Trial(damping, nothing, *outcomes[damping])
+
+    assert network_forgetting._most_trusted(tried, OURS).damping == 160
+    assert asked == [10, 40, 2.5, 160]
 
 
 def test_it_gives_up_where_no_damping_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:

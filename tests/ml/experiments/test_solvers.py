@@ -43,7 +43,7 @@ def found(posterior: MeanFieldGaussian, rows: Tensor) -> solvers.SolverCompariso
 
 
 def dense_system(posterior: MeanFieldGaussian, rows: Tensor, damping: float) -> tuple[Tensor, Tensor]:
-    """A and g written out, from whole Jacobians. Rows are dealt one by one to the draws, each beside its mirror image."""
+    """A and g written out, from whole Jacobians. Each row goes to the next draw, or to its mirror image."""
     zeros = torch.nonzero(rows[:, -1] == 0).flatten()[: solvers.FORGOTTEN]
     keep = torch.ones(len(rows), dtype=torch.bool)
     keep[zeros] = False
