@@ -124,6 +124,7 @@ def bench_solve(cases: Sequence[str], products: int, networks: Networks) -> list
         if case not in solvers.CASES:
             raise InvalidInput(f"unknown case {case!r}: choose among {', '.join(solvers.CASES)}")
     networks.folder.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
     found = []
     with stages() as report:
         for case in cases:

@@ -47,18 +47,23 @@ def load_model(
 ) -> LoadedModel:
     """Read a version. Sets the number of threads to what its data set is worth."""
     device, dataset = ml.pick_device(), stored_dataset(artifacts.get(model_id, dataset_digest))
-    numbers = sum(array.size for array in dataset.arrays.values())
-    torch.set_num_threads(1 if numbers < SMALL_DATASET else os.cpu_count() or 1)
-    never_seen = None
+    built, never_seen = ml.build(family, config), None
+    torch.set_num_threads(_threads(built, dataset))
     if never_seen_digest is not None:
         never_seen = load(artifacts.get(model_id, never_seen_digest))["x"].to(device)
     return LoadedModel(
-        ml.build(family, config),
+        built,
         _posterior(posterior_kind, artifacts.get(model_id, posterior_digest)).to(device),
         dataset,
         torch.from_numpy(dataset.arrays["x"]).to(device),
         never_seen,
     )
+
+
+def _threads(family: ml.Family | Network, dataset: Dataset) -> int:
+    """One for networks too: they read a few rows at a time, however many there are."""
+    numbers = sum(array.size for array in dataset.arrays.values())
+    return 1 if numbers < SMALL_DATASET or isinstance(family, Network) else os.cpu_count() or 1
 
 
 def _posterior(kind: str, content: bytes) -> Posterior:
