@@ -66,7 +66,7 @@ ESTIMATED = (
 
 _TOLERANCE = 1e-6
 _PARTS = 8
-_GRADIENT_ROWS = 8192  # a product takes longer than all else that judges
+_GRADIENT_ROWS = 6144  # a product takes longer than all else that judges
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class NetworkCheck:
 
     draws: int = 32
     rows: int = 2048
-    others: int = 12288
+    others: int = 10240
     products: int = 30
     theorem_rows: int = 256
     most_unsolved: float = 0.3
