@@ -38,7 +38,6 @@ WAYS = ("nothing", "paper", "ours", "retrained", "again")
 CLASS = 0
 """T-shirts."""
 ORDER_SEED = 7
-PREDICTING_DRAWS = 16
 RETAINED_SCORED = 5_000
 _ROWS_AT_ONCE = 1_024
 _SAMPLED_ROWS = 1_024
@@ -57,6 +56,7 @@ class Plan:
     sgld: Chains
     sghmc: Chains
     num_terms: int
+    predicting_draws: int
 
 
 FULL = Plan(
@@ -67,6 +67,7 @@ FULL = Plan(
     sgld=SAFE_BNN_SGLD,
     sghmc=SAFE_BNN_SGHMC,
     num_terms=PAPER_VI.num_terms,
+    predicting_draws=16,
 )
 QUICK = Plan(
     removed=(1_000,),
@@ -76,6 +77,7 @@ QUICK = Plan(
     sgld=replace(SAFE_BNN_SGLD, iterations=300, burn_in=200, thinning=10),
     sghmc=replace(SAFE_BNN_SGHMC, iterations=300, burn_in=200, thinning=10),
     num_terms=16,
+    predicting_draws=4,
 )
 
 
@@ -201,7 +203,7 @@ def compare(
     ways = {}
     for name in WAYS:
         posterior, seconds, _ = models[name]
-        draws = how.draws(posterior, PREDICTING_DRAWS, seed=5)
+        draws = how.draws(posterior, plan.predicting_draws, seed=5)
         ways[name] = NetworkWay(name, _score(scene, draws, forgotten, retained), seconds)
     report("gradients", 0.8)
     gradients = _gradients(scene, how.frozen(before), forgotten, plan)
