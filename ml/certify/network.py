@@ -81,7 +81,7 @@ class NetworkCheck:
     draws: int = 32
     rows: int = 2048
     others: int = 10240
-    products: int = 30
+    products: int = 26
     theorem_rows: int = 256
     most_unsolved: float = 0.3
     most_nonlinear: float = 0.75
