@@ -80,11 +80,11 @@ class NetworkCheck:
 
     draws: int = 32
     rows: int = 2048
-    others: int = 10240
+    others: int = 16384
     products: int = 26
     theorem_rows: int = 256
     most_unsolved: float = 0.3
-    most_nonlinear: float = 0.75
+    most_nonlinear: float = 0.5
 
     def __post_init__(self) -> None:
         for name, least in (("draws", 2), ("rows", 2), ("others", 2), ("products", 2), ("theorem_rows", 2)):
