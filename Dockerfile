@@ -19,6 +19,7 @@ COPY lethe lethe
 COPY service service
 COPY worker worker
 COPY ml ml
+COPY vocabulary vocabulary
 COPY migrations migrations
 RUN pip install --no-cache-dir --constraint constraints.txt '.[s3]'
 
@@ -32,6 +33,7 @@ COPY lethe lethe
 COPY service service
 COPY worker worker
 COPY ml ml
+COPY vocabulary vocabulary
 COPY migrations migrations
 RUN pip install --no-cache-dir --constraint constraints.txt '.[worker,s3]'
 

@@ -22,10 +22,10 @@ from safetensors.torch import save
 import ml
 from lethe import Client
 from lethe.verify import Verified, verify
+from ml.inference.averaged_descent import Settling
 from ml.inference.bayes_by_backprop import SAFE_BNN
 from ml.inference.chains import SAFE_SGLD, sample
-from ml.inference.rest import train_to_rest
-from ml.inference.settle import Settling
+from ml.inference.network_training import train_to_rest
 from ml.models.mlp import MLP
 
 URL, TOKENS = "http://127.0.0.1:8000", Path(".lethe/tokens")

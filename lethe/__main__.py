@@ -1,3 +1,3 @@
-from lethe.cli import main
+from lethe.cli.main import main
 
 main()

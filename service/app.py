@@ -12,9 +12,9 @@ from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from service import errors
-from service.middleware import BodyLimit, RequestScope
-from service.rate_limits import RateLimit, RateLimits
+from service.http import errors
+from service.http.middleware import BodyLimit, RequestScope
+from service.http.rate_limits import RateLimit, RateLimits
 from service.resources import Resources
 from service.routes import (
     audit,

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from service.schemas import Strict
-from service.store.layouts import Layout
+from service.schemas.deletions import Strict
+from service.store.datasets.layouts import Layout
 
 NETWORKS = ("lenet5", "mlp")
 """Families of which epsilon, unless they are retrained, is no divergence but an estimate of the excess of one."""

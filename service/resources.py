@@ -10,22 +10,22 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from service.bells import Bells
-from service.caller_cache import CallerCache
-from service.errors import RoleForbidden, TokenMissing
-from service.intake import Intake
-from service.metrics import Metrics
-from service.processor_identity import ProcessorIdentity
+from service.http.caller_cache import CallerCache
+from service.http.errors import RoleForbidden, TokenMissing
+from service.http.metrics import Metrics
+from service.intake.doorbell import Bells
+from service.intake.submission import Intake
 from service.settings import Settings
-from service.store.artifact_place import open_artifacts
-from service.store.artifacts import ArtifactStore
+from service.store.access.identities import IdentityHasher
+from service.store.access.tokens import Caller
+from service.store.artifacts.location import open_artifacts
+from service.store.artifacts.store import ArtifactStore
+from service.store.batches.doorbell import Doorbell
 from service.store.database import Database
-from service.store.doorbell import Doorbell
-from service.store.identities import IdentityHasher
-from service.store.keys import open_signer
-from service.store.signing import StatementSigner
+from service.store.signing.keys import open_signer
+from service.store.signing.processor_identity import ProcessorIdentity
+from service.store.signing.statements import StatementSigner
 from service.store.states import Role
-from service.store.tokens import Caller
 
 bearer = HTTPBearer(auto_error=False, description="A token from `lethe token issue`.")
 

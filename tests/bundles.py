@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from service.store import notes
-from service.store.leaves import leaf
-from service.store.merkle import Tree, leaf_hash, root_of
-from service.store.signing import CERTIFICATE_TYPE, StatementSigner, bundle, statement_digest
+from service.store.log import checkpoints as notes
+from service.store.log.leaves import leaf
+from service.store.log.merkle import Tree, leaf_hash, root_of
+from service.store.signing.statements import CERTIFICATE_TYPE, StatementSigner, bundle, statement_digest
 
 SIGNER = StatementSigner(bytes(range(32)))
 POSTERIOR = b"the posterior after forgetting"

@@ -19,9 +19,9 @@ import redis
 import structlog
 from sqlalchemy import create_engine, make_url, text
 
-from lethe.embedded_redis import redis_command
-from service.broker_socket import broker_socket
+from lethe.local.embedded_redis import redis_command
 from service.settings import Settings, new_key
+from service.settings.broker_socket import broker_socket
 from service.store import migrate
 from service.store.database import Database
 from service.store.tables import Base

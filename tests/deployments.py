@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from lethe.cli import app
+from lethe.cli.main import app
 from service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]

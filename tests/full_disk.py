@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from service.store.artifact_folder import ArtifactFolder
-from service.store.artifacts import draft_name
+from service.store.artifacts.folder import ArtifactFolder
+from service.store.artifacts.store import draft_name
 
 
 def drafts_on_a_full_disk(_: ArtifactFolder, path: Path) -> Path:

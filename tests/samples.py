@@ -11,13 +11,13 @@ import numpy as np
 from safetensors.numpy import save
 
 from service.settings import Settings
-from service.store.artifact_place import open_artifacts
+from service.store.access.identities import Identity, IdentityHasher
+from service.store.artifacts.location import open_artifacts
 from service.store.database import Database
-from service.store.deletions import DeletionView, NamedRecord
-from service.store.identities import Identity, IdentityHasher
-from service.store.intake import NewDeletion, create
-from service.store.models import Registration, register
-from service.store.signing import StatementSigner
+from service.store.deletions.creation import NewDeletion, create
+from service.store.deletions.lifecycle import DeletionView, NamedRecord
+from service.store.models.registry import Registration, register
+from service.store.signing.statements import StatementSigner
 
 CONFIG = {"components": 1, "dimensions": 2, "prior_std": 1.0}
 PEOPLE, ROWS_EACH = 10, 4

@@ -18,7 +18,7 @@ import lethe
         "import lethe",
         "import lethe.verify",
         "import worker.sweep",
-        "from lethe.cli import main; sys.argv = ['lethe', 'verify', '--help']; main()",
+        "from lethe.cli.main import main; sys.argv = ['lethe', 'verify', '--help']; main()",
     ],
 )
 def test_does_not_import_torch(statement: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from service.settings import ConfigurationError, Settings, load_settings
-from service.store.doorbell import QUEUES
+from service.store.batches.doorbell import QUEUES
 from tests.deployments import ROOT, check_command, knows, setting_variables
 
 OURS = ("api", "worker", "worker-gpu", "sweep")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from service.settings import ConfigurationError, load_settings, new_key
-from service.store.doorbell import QUEUES
+from service.store.batches.doorbell import QUEUES
 from tests.deployments import ROOT, check_command, knows
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"

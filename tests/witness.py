@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from service.store.merkle import node_hash
-from service.store.notes import Note, parse
+from service.store.log.checkpoints import Note, parse
+from service.store.log.merkle import node_hash
 
 
 def roots(old: int, new: int, old_root: bytes, proof: Sequence[bytes]) -> tuple[bytes, bytes]:

@@ -9,15 +9,15 @@ from typing import Any
 
 from celery import Celery, signals
 
-from ml.device import has_cuda
+from ml.numerics.device import has_cuda
 from service.logs import configure_logging
 from service.settings import Settings
-from service.store.doorbell import CHECK_TASK, FORGET_TASK, QUEUES, celery_app
+from service.store.batches.doorbell import CHECK_TASK, FORGET_TASK, QUEUES, celery_app
 from service.store.states import Device
-from worker.check import check_current
+from worker.context import Workshop, process_name
 from worker.forget import answer, warm_up
-from worker.leaving import Leaving
-from worker.workshop import Workshop, process_name
+from worker.readiness import check_current
+from worker.shutdown import Leaving
 
 LAST_WORDS_SECONDS = 300.0
 """Between the limit at which a task is asked to end and the one at which its process is killed."""

@@ -17,13 +17,13 @@ import httpx
 import structlog
 
 from service.settings import Settings
-from service.store import log as store_log
-from service.store import notes
+from service.settings.witnesses import Witness
 from service.store.database import Database
-from service.store.keys import open_signer
-from service.store.signing import StatementSigner
+from service.store.log import checkpoints as notes
+from service.store.log import sequencing as store_log
+from service.store.signing.keys import open_signer
+from service.store.signing.statements import StatementSigner
 from service.store.tables import Checkpoint, now
-from service.witnesses import Witness
 from worker.witnessing import NotWitnessed, ask
 
 log = structlog.get_logger("log")

@@ -12,25 +12,25 @@ from torch import Tensor
 
 import ml
 from ml.certify.effects import effects_of
-from ml.climbing import Climbed
+from ml.ladder.climb import Climbed
+from ml.ladder.network import forget_trained_network
+from ml.ladder.samples import forget_sample_set
 from ml.models.network import Network
-from ml.network_ladder import forget_trained_network
-from ml.sample_ladder import forget_sample_set
-from ml.sample_set import SampleSet
-from service.store import batches
-from service.store.artifacts import destroy_due, write_ahead
-from service.store.batches import Claim
-from service.store.certificates import Evidence
+from ml.posteriors.sample_set import SampleSet
+from service.store.artifacts.store import destroy_due, write_ahead
+from service.store.batches import lifecycle as batches
+from service.store.batches.due import is_due
+from service.store.batches.lifecycle import Claim
+from service.store.batches.publication import Processed, publish
+from service.store.certificates.statements import Evidence
 from service.store.clock import clock
-from service.store.dataset_tree import DatasetTree
+from service.store.datasets.tensor_files import Piece
+from service.store.datasets.tree import DatasetTree
 from service.store.errors import LeaseLost
-from service.store.publishing import Processed, publish
-from service.store.tensor_files import Piece
-from service.store.waiting import is_due
+from worker.context import Workshop
 from worker.failures import Failure, classify
 from worker.lease import Lease
 from worker.loading import LoadedModel, load_model
-from worker.workshop import Workshop
 
 log = structlog.get_logger("worker")
 Outcome = ml.Outcome | Climbed[SampleSet] | Climbed[ml.MeanFieldGaussian]

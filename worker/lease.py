@@ -13,10 +13,10 @@ from typing import Any
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from ml.ladder import Step
-from service.store.batches import Claim, heartbeat
+from ml.ladder.variational import Step
+from service.store.batches.lifecycle import Claim, heartbeat
 from service.store.errors import LeaseLost
-from worker.workshop import Workshop
+from worker.context import Workshop
 
 log = structlog.get_logger("lease")
 PROGRESS_SECONDS = 1.0

@@ -14,9 +14,9 @@ from torch import Tensor
 
 import ml
 from ml.models.network import Network
-from ml.sample_set import SampleSet
-from service.store.artifacts import ArtifactStore
-from service.store.datasets import Dataset, stored_dataset
+from ml.posteriors.sample_set import SampleSet
+from service.store.artifacts.store import ArtifactStore
+from service.store.datasets.dataset import Dataset, stored_dataset
 
 SMALL_DATASET = 1_000_000
 """Numbers in a data set below which a second thread costs more than it saves, and on a busy machine fifty times more:

@@ -14,16 +14,16 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.settings import Settings
-from service.store.artifact_place import open_artifacts
-from service.store.artifacts import ArtifactStore, destroy_due
+from service.store.artifacts.location import open_artifacts
+from service.store.artifacts.orphans import collect_orphans
+from service.store.artifacts.store import ArtifactStore, destroy_due
+from service.store.batches.doorbell import CHECK_TASK, Doorbell
+from service.store.batches.due import models_to_ring
 from service.store.database import Database
-from service.store.doorbell import CHECK_TASK, Doorbell
+from service.store.deletions.summaries import write_due
 from service.store.errors import StoreError
-from service.store.models import unchecked
-from service.store.orphans import collect_orphans
-from service.store.summaries import write_due
-from service.store.waiting import models_to_ring
-from worker.callbacks import run_callbacks
+from service.store.models.registry import unchecked
+from worker.callbacks.sender import run_callbacks
 from worker.checkpoints import run_publisher, run_sequencer
 
 log = structlog.get_logger("sweep")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import httpx
 
-from service.store import notes
-from service.witnesses import Witness
+from service.settings.witnesses import Witness
+from service.store.log import checkpoints as notes
 
 Prove = Callable[[int], Sequence[bytes]]
 """From a smaller size to the proof that the checkpoint continues that tree."""

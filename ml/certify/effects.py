@@ -16,13 +16,13 @@ from torch import Tensor
 from ml.certify.membership import MembershipReport, audit_membership
 from ml.certify.pac_bayes import NOT_PROVED, Classifier, Gaussian, PacBayes, RiskBound, bound_risk
 from ml.certify.release import Release, advantages
-from ml.curvature import Potential
-from ml.groups import retained_rows
+from ml.forgetting.groups import retained_rows
 from ml.inference.laplace import fit_laplace
 from ml.models.likelihood import Likelihood
 from ml.models.network import Network
-from ml.posterior import MeanFieldGaussian
-from ml.sample_set import SampleSet
+from ml.models.potential import Potential
+from ml.posteriors.mean_field import MeanFieldGaussian
+from ml.posteriors.sample_set import SampleSet
 
 _DRAWS = 64  # scores are averaged over them
 _RISK_DRAWS = 200

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ml.curvature import Potential
 from ml.errors import NumericalFailure
+from ml.forgetting.samples import Moved
 from ml.inference.laplace import fit_laplace
 from ml.models.likelihood import Likelihood
-from ml.sample_forgetting import Moved
+from ml.models.potential import Potential
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ The interval resamples whole blocks of √K neighbouring draws of a chain of K, 
 sample sees too little of the tail of w, so that an estimate is low more often than high, and furthest where its spread
 looks small too: percentile and BCa intervals covered 88 % where 95 % was claimed, symmetric ones on the log scale 90 %
 (1,300 sets of weights with quadratic and cubic log w). So it goes, on the log scale, 2½ standard errors down and 4 up;
-`ml/experiments/coverage.py` measures what that covers.
+`benchmarks/certificates/coverage.py` measures what that covers.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ml.curvature import Potential
+from ml.forgetting.samples import Moved
 from ml.models.likelihood import Likelihood
-from ml.rounding import gamma
-from ml.sample_forgetting import Moved
+from ml.models.potential import Potential
+from ml.numerics.rounding import gamma
 
 _ERRORS_DOWN, _ERRORS_UP = 2.5, 4.0
 _REPLICATES = 1000

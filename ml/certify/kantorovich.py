@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ml.certify.certificate import Assumption, Certificate
 from ml.models.family import Expansion, Family
-from ml.posterior import MeanFieldGaussian, gaussian_kl
+from ml.posteriors.mean_field import MeanFieldGaussian, gaussian_kl
 from ml.solvers import Solution, solve
 
 REFERENCE = "the minimiser of the retained energy in the same basin"

@@ -1,7 +1,7 @@
 """What is left of forgotten rows in a network, estimated: how far the processed posterior is from a minimum, in nats.
 
 Training leaves a network with a gradient many times that of a few rows. That is nobody's influence, and stays: what is
-sought is the minimum of the retained energy tilted to the slope that influence supposes (`ml.network_forgetting`),
+sought is the minimum of the retained energy tilted to the slope that influence supposes (`ml.forgetting.network`),
 
     F̃(Δ) = F(Δ, R) - (∇F(0, R) + g)ᵀΔ        g = Σ_{z∈S'} ∇h(0, z)
 
@@ -37,12 +37,12 @@ from ml.certify.network_judge import NORMAL, Judged, judge
 from ml.certify.network_sample import NetworkSample, split_rows
 from ml.certify.network_theorem import sampled_theorem
 from ml.errors import InvalidInput
-from ml.groups import retained_positions, retained_rows
+from ml.forgetting.groups import retained_positions, retained_rows
+from ml.forgetting.network import check_posterior
 from ml.models.network import Network
+from ml.models.network_energy import NetworkEnergy, frozen_draws
 from ml.models.regression import check_count
-from ml.network_energy import NetworkEnergy, frozen_draws
-from ml.network_forgetting import check_posterior
-from ml.posterior import MeanFieldGaussian, gaussian_kl
+from ml.posteriors.mean_field import MeanFieldGaussian, gaussian_kl
 from ml.solvers import solve_conjugate_gradients
 
 REFERENCE = (

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vjp
 
-from ml.network_energy import NetworkEnergy
+from ml.models.network_energy import NetworkEnergy
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ml.certify.lanczos import least_eigenvalue
-from ml.network_energy import NetworkEnergy
+from ml.models.network_energy import NetworkEnergy
+from ml.solvers.lanczos import least_eigenvalue
 
 _LANCZOS_STEPS = 20
 _CONFIDENCE = 0.99

@@ -29,7 +29,7 @@ from torch import Tensor
 from ml.errors import InvalidInput, NumericalFailure
 from ml.inference.laplace import Laplace
 from ml.models.likelihood import Likelihood
-from ml.posterior import MeanFieldGaussian, gaussian_kl
+from ml.posteriors.mean_field import MeanFieldGaussian, gaussian_kl
 
 NOT_PROVED = (
     "The risk bounds take the rows for independent draws of one distribution, a wish to be forgotten for independent "

@@ -23,15 +23,15 @@ from torch import Tensor
 from ml.certify.certificate import Level, plain
 from ml.certify.kantorovich import certify_expansion
 from ml.certify.network_theorem import least_curvature
-from ml.curvature import Potential
+from ml.forgetting.network import OURS, check_posterior
 from ml.inference.diagnostics import Diagnostics, at_even_steps, diagnose
 from ml.models.family import Expansion, Family
 from ml.models.likelihood import Likelihood
 from ml.models.network import Network
-from ml.network_energy import NetworkEnergy, frozen_draws
-from ml.network_forgetting import OURS, check_posterior
-from ml.posterior import MeanFieldGaussian
-from ml.sample_set import SampleSet
+from ml.models.network_energy import NetworkEnergy, frozen_draws
+from ml.models.potential import Potential
+from ml.posteriors.mean_field import MeanFieldGaussian
+from ml.posteriors.sample_set import SampleSet
 
 CONVERGED = 1e-6
 """Nats from the optimum below which training leaves nothing that a policy would notice."""

@@ -10,7 +10,7 @@ from ml.certify.certificate import Assumption, Certificate
 from ml.certify.kantorovich import NOT_PROVED
 from ml.certify.readiness import check_network
 from ml.models.network import Network
-from ml.posterior import MeanFieldGaussian
+from ml.posteriors.mean_field import MeanFieldGaussian
 
 REFERENCE = "this posterior itself, trained from scratch on the retained rows"
 DIRECTION = "epsilon and epsilon_reverse are 0 in both directions: the processed posterior is the reference"

@@ -17,12 +17,12 @@ from ml.certify.certificate import Assumption, Certificate
 from ml.certify.gaussian_theorem import GaussianTheorem, gaussian_theorem
 from ml.certify.importance import divergence, pareto_k, relative_ess, unevenness, weigh
 from ml.errors import InvalidInput
-from ml.groups import retained_of_sampled
+from ml.forgetting.groups import retained_of_sampled
+from ml.forgetting.samples import Moved
 from ml.inference.chains import Sampled
 from ml.inference.diagnostics import Diagnostics
 from ml.models.likelihood import Likelihood
-from ml.sample_forgetting import Moved
-from ml.sample_set import SampleSet
+from ml.posteriors.sample_set import SampleSet
 
 REFERENCE = "the posterior given the retained rows"
 DIRECTION = "epsilon is the upper end of an interval for KL(moved ‖ reference); the other direction is not estimated"

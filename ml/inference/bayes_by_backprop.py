@@ -28,7 +28,7 @@ from ml.errors import InvalidInput, NumericalFailure
 from ml.inference.sgld import normal
 from ml.models.network import Network
 from ml.models.regression import check_count, check_scale
-from ml.posterior import MeanFieldGaussian
+from ml.posteriors.mean_field import MeanFieldGaussian
 
 _EXPLODED = 1e3  # times the energy of the first step
 

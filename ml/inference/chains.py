@@ -21,14 +21,14 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from ml.curvature import Potential
 from ml.errors import InvalidInput, NumericalFailure
 from ml.inference.diagnostics import Diagnostics, at_even_steps, diagnose
 from ml.inference.laplace import fit_laplace
 from ml.inference.sghmc import SGHMC
 from ml.inference.sgld import SGLD, Gradient, StepSize, normal
 from ml.models.likelihood import Likelihood
-from ml.sample_set import SampleSet
+from ml.models.potential import Potential
+from ml.posteriors.sample_set import SampleSet
 
 _EXPLODED = 1e6  # times the size of the start, or of 1
 # Parameters above which chains gain nothing by being computed in one call (measured on a CPU).

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ml.curvature import Potential
 from ml.errors import NumericalFailure
+from ml.models.potential import Potential
 
 _MAX_STEPS = 100
 _MAX_HALVINGS = 30

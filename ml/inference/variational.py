@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ml.errors import InvalidInput, NumericalFailure
-from ml.inference.newton import newton_step
 from ml.models.family import Family
-from ml.posterior import MeanFieldGaussian
+from ml.models.newton import newton_step
+from ml.posteriors.mean_field import MeanFieldGaussian
 
 _MAX_SWEEPS = 10_000
 _MAX_NEWTON_STEPS = 50

@@ -12,7 +12,7 @@ from typing import Protocol
 from torch import Tensor
 
 from ml.models.likelihood import Likelihood
-from ml.posterior import MeanFieldGaussian
+from ml.posteriors.mean_field import MeanFieldGaussian
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from torch import Tensor
 from ml.errors import InvalidInput
 from ml.models import gmm_bounds
 from ml.models.family import Expansion
-from ml.posterior import MeanFieldGaussian
+from ml.posteriors.mean_field import MeanFieldGaussian
 
 # Fourth powers of anything between the inverse of this and this, and their sums, are finite in float64.
 _LARGEST = 1e50

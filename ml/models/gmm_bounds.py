@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from ml.models.family import Rounding
-from ml.posterior import MeanFieldGaussian
-from ml.rounding import UNIT, gamma
+from ml.numerics.rounding import UNIT, gamma
+from ml.posteriors.mean_field import MeanFieldGaussian
 
 if TYPE_CHECKING:
     from ml.models.gmm import GaussianMixture, Weighing

@@ -21,8 +21,8 @@ from torch import Tensor
 from ml.models import regression
 from ml.models.family import Expansion, Rounding
 from ml.models.regression import WeightPrior
-from ml.posterior import MeanFieldGaussian
-from ml.rounding import gamma
+from ml.numerics.rounding import gamma
+from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.solvers import solve
 
 

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from ml.inference.newton import newton_step
 from ml.models import regression
 from ml.models.family import Expansion, Rounding
 from ml.models.frozen_noise import check_draws, frozen_noise, pull_back, pull_back_curvature
+from ml.models.newton import newton_step
 from ml.models.regression import WeightPrior
-from ml.posterior import MeanFieldGaussian
-from ml.rounding import gamma
+from ml.numerics.rounding import gamma
+from ml.posteriors.mean_field import MeanFieldGaussian
 
 _CHUNK_ENTRIES = 2**20  # of the largest intermediate, (draws·dimensions, rows): 8 MB
 _LARGEST_NOISE = 1e-3  # beyond it "relative error" stops being first order

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from ml.errors import InvalidInput
 from ml.models.regression import WeightPrior, check_labels, check_scale
-from ml.posterior import MeanFieldGaussian
+from ml.posteriors.mean_field import MeanFieldGaussian
 
 PRIOR_STD = 0.15  # of the BIF paper's networks, after X. Liu et al., Adv-BNN (2018)
 _INITIAL_STD = 0.02  # narrow, so that the means learn first

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from ml.errors import InvalidInput
 from ml.models.family import Rounding
-from ml.posterior import MeanFieldGaussian
-from ml.rounding import gamma
+from ml.numerics.rounding import gamma
+from ml.posteriors.mean_field import MeanFieldGaussian
 
 # Products of six factors between the inverse of this and this, and their sums, are finite in float64.
 _LARGEST = 1e40

@@ -10,7 +10,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from service.audit_schemas import (
+from service.http.csv_stream import Cell, csv_chunks
+from service.http.exports import note_export
+from service.resources import ResourcesDep, allowed
+from service.schemas.audit import (
     BoundOut,
     BoundPage,
     Level,
@@ -22,16 +25,14 @@ from service.audit_schemas import (
     model_bounds_out,
     summary_out,
 )
-from service.csv_stream import Cell, csv_chunks
-from service.exports import note_export
-from service.resources import ResourcesDep, allowed
-from service.schemas import Day, Moment
-from service.store import bounds, summaries
-from service.store.bounds import BoundFilter
+from service.schemas.deletions import Day, Moment
+from service.store.access.tokens import Caller
+from service.store.certificates import listing as bounds
+from service.store.certificates.listing import BoundFilter
 from service.store.database import Database
+from service.store.deletions import summaries
 from service.store.paging import Window
 from service.store.states import Role
-from service.store.tokens import Caller
 
 router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
 

@@ -9,12 +9,12 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
-from service.bulk_lines import MEDIA_TYPE, BulkAccepted, BulkRefused, read_lines, write_lines
+from service.intake.bulk import MEDIA_TYPE, BulkAccepted, BulkRefused, read_lines, write_lines
+from service.intake.parsing import IdempotencyHeader, key_use, new_deletion
 from service.resources import Compliance, ResourcesDep
-from service.routes.asking import IdempotencyHeader, key_use, new_deletion
 from service.routes.deletions import router as deletions_router
-from service.schemas import DeletionCreate
-from service.store.intake import NewDeletion
+from service.schemas.deletions import DeletionCreate
+from service.store.deletions.creation import NewDeletion
 
 router = APIRouter(tags=["deletions"])
 PATH = f"{deletions_router.prefix}/bulk"
@@ -63,11 +63,12 @@ async def create_deletions(
     content = await request.body()
 
     def understand(body: DeletionCreate) -> NewDeletion:
-        return new_deletion(body, caller, resources, request.state.request_id)
+        window_seconds = resources.settings.batch_window_seconds
+        return new_deletion(body, caller, resources.hasher, window_seconds, request.state.request_id)
 
     lines = await run_in_threadpool(read_lines, content, understand)
     news = [line.asked for line in lines if isinstance(line.asked, NewDeletion)]
-    use = key_use(resources, caller, idempotency_key, content)
+    use = key_use(resources.hasher, caller, idempotency_key, content)
     answer = await resources.intake.submit_bulk(
         news, use, lambda outcomes: write_lines(lines, outcomes, resources.signer)
     )

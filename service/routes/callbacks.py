@@ -7,12 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query
 
-from service.audit_schemas import WindowQuery, cursor_of
-from service.callback_schemas import CallbackEvent, CallbackOut, CallbackPage, callback_out
 from service.resources import ResourcesDep, allowed
-from service.store import outbox
+from service.schemas.audit import WindowQuery, cursor_of
+from service.schemas.callbacks import CallbackEvent, CallbackOut, CallbackPage, callback_out
+from service.store.access.tokens import Caller
+from service.store.callbacks import outbox
 from service.store.states import CallbackStatus, Role
-from service.store.tokens import Caller
 
 router = APIRouter(prefix="/api/v1/callbacks", tags=["callbacks"])
 announced = APIRouter()

@@ -12,9 +12,9 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from service.resources import DeletionReader, Resources, ResourcesDep, own_only
-from service.schemas import DeletionHistory, event_out
-from service.store.deletions import find_row
-from service.store.history import Event, History, find_history
+from service.schemas.deletions import DeletionHistory, event_out
+from service.store.deletions.history import Event, History, find_history
+from service.store.deletions.lifecycle import find_row
 
 POLL_SECONDS = 1.0
 HEARTBEAT_POLLS = 15

@@ -10,14 +10,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from service.deletion_csv import deletions_csv
-from service.exports import note_export
-from service.intake import Asked
+from service.http.deletion_csv import deletions_csv
+from service.http.exports import note_export
+from service.intake.parsing import IdempotencyHeader, key_use, new_deletion, same_every_time
+from service.intake.submission import Asked
 from service.resources import Compliance, DeletionReader, Resources, ResourcesDep, allowed, own_only
-from service.routes.asking import IdempotencyHeader, key_use, new_deletion, same_every_time
 from service.routes.callbacks import announced
 from service.routes.deletion_events import STREAMED, read_events
-from service.schemas import (
+from service.schemas.deletions import (
     DeletionCreate,
     DeletionFilters,
     DeletionHistory,
@@ -31,9 +31,10 @@ from service.schemas import (
     deletion_out,
     page_out,
 )
-from service.store import deletions, interventions, listing
+from service.store.access.tokens import Caller
+from service.store.deletions import interventions, listing
+from service.store.deletions import lifecycle as deletions
 from service.store.states import Role
-from service.store.tokens import Caller
 
 router = APIRouter(prefix="/api/v1/deletions", tags=["deletions"])
 
@@ -64,8 +65,9 @@ async def create_deletion(
     key is 422. While the first request is still being answered a second one waits for it, a few seconds at most, and
     then gets 409 with `Retry-After`: send it again.
     """
-    new = new_deletion(body, caller, resources, request.state.request_id)
-    asked = Asked(new, key_use(resources, caller, idempotency_key, same_every_time(body)))
+    window_seconds = resources.settings.batch_window_seconds
+    new = new_deletion(body, caller, resources.hasher, window_seconds, request.state.request_id)
+    asked = Asked(new, key_use(resources.hasher, caller, idempotency_key, same_every_time(body)))
     return Response(await resources.intake.submit(asked), status_code=201, media_type="application/json")
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Response
 
 from service.resources import DeletionReader, ResourcesDep, own_only
-from service.store import bundles
+from service.store.certificates import bundles
 
 router = APIRouter(prefix="/api/v1", tags=["certificates"])
 

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
-from service.audit_schemas import JobDetail, JobPage, WindowQuery, cursor_of, job_detail, job_out
 from service.resources import ResourcesDep, allowed
-from service.store import jobs
-from service.store.jobs import JobFilter
+from service.schemas.audit import JobDetail, JobPage, WindowQuery, cursor_of, job_detail, job_out
+from service.store.access.tokens import Caller
+from service.store.batches import listing as jobs
+from service.store.batches.listing import JobFilter
 from service.store.states import BatchStatus, Role
-from service.store.tokens import Caller
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
 from sqlalchemy.orm import Session
 
-from service.log_schemas import (
+from service.resources import ResourcesDep, allowed
+from service.schemas.deletions import PublicKeys, public_keys_out
+from service.schemas.log import (
     LARGEST,
     LEAF,
     NOTE,
@@ -18,15 +20,13 @@ from service.log_schemas import (
     LeafHash,
     Size,
 )
-from service.resources import ResourcesDep, allowed
-from service.schemas import PublicKeys, public_keys_out
-from service.store import log
+from service.store.access.tokens import Caller
 from service.store.errors import NotFound
-from service.store.keys import keys_for
-from service.store.merkle import TILE_BYTES
+from service.store.log import sequencing as log
+from service.store.log.merkle import TILE_BYTES
+from service.store.signing.keys import keys_for
 from service.store.states import Role
 from service.store.tables import Checkpoint
-from service.store.tokens import Caller
 
 router = APIRouter(prefix="/api/v1/log", tags=["log"])
 

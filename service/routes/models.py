@@ -12,21 +12,21 @@ from pydantic import Field, TypeAdapter, ValidationError
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
-from service.audit_schemas import ModelPage, VersionPage, WindowQuery, cursor_of, version_out
-from service.errors import ImportsOff, answers, field_path
-from service.import_root import read_parts
-from service.model_schemas import Manifest, ModelImport, ModelOut, Policy, model_out
+from service.http.errors import ImportsOff, answers, field_path
+from service.intake.import_root import read_parts
 from service.resources import Engineer, ModelReader, Resources, ResourcesDep, allowed
-from service.schemas import IdentityIn
-from service.store import models
-from service.store.artifact_folder import telling_a_full_disk
-from service.store.doorbell import CHECK_TASK
+from service.schemas.audit import ModelPage, VersionPage, WindowQuery, cursor_of, version_out
+from service.schemas.deletions import IdentityIn
+from service.schemas.models import Manifest, ModelImport, ModelOut, Policy, model_out
+from service.store.access.identities import Identity
+from service.store.access.tokens import Caller
+from service.store.artifacts.folder import telling_a_full_disk
+from service.store.batches.doorbell import CHECK_TASK
+from service.store.datasets.tensor_files import Content, map_file
 from service.store.errors import InvalidPolicy, InvalidRegistration
-from service.store.identities import Identity
-from service.store.models import Registration, change_policy, current_version, find_model, register
+from service.store.models import registry as models
+from service.store.models.registry import Registration, change_policy, current_version, find_model, register
 from service.store.states import Role
-from service.store.tensor_files import Content, map_file
-from service.store.tokens import Caller
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"])
 

@@ -22,8 +22,16 @@ from pydantic import BaseModel, ValidationError
 from sqlalchemy.exc import IntegrityError, OperationalError
 from starlette.exceptions import HTTPException
 
-from service.errors import RETRY_AFTER_SECONDS, BodyTooLarge, RoleForbidden, TokenMissing, TooManyRequests, field_path
-from service.opendsr_schemas import (
+from service.http.errors import (
+    RETRY_AFTER_SECONDS,
+    BodyTooLarge,
+    RoleForbidden,
+    TokenMissing,
+    TooManyRequests,
+    field_path,
+)
+from service.resources import Compliance, Resources, ResourcesDep, resources_of
+from service.schemas.opendsr import (
     API_VERSION,
     IDENTITY_TYPES,
     SUPPORTED_FORMAT,
@@ -41,16 +49,15 @@ from service.opendsr_schemas import (
     SupportedIdentity,
     request_body,
 )
-from service.resources import Compliance, Resources, ResourcesDep, resources_of
-from service.store import interventions, opendsr
-from service.store.deletions import DeletionView
+from service.store.access.identities import Identity
+from service.store.access.tokens import Caller
+from service.store.deletions import interventions, opendsr
+from service.store.deletions.creation import NewDeletion
+from service.store.deletions.lifecycle import DeletionView
+from service.store.deletions.opendsr import Submission
+from service.store.deletions.opendsr_status import REQUEST_STATUS
 from service.store.errors import IdempotencyMismatch, NotCancellable, NotFound
-from service.store.identities import Identity
-from service.store.intake import NewDeletion
-from service.store.opendsr import Submission
-from service.store.request_status import REQUEST_STATUS
 from service.store.states import DeletionStatus
-from service.store.tokens import Caller
 
 log = structlog.get_logger("opendsr")
 PREFIXES = ("/v2/", "/v1/")

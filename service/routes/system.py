@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from kombu.exceptions import OperationalError as BrokerError
 from sqlalchemy.exc import SQLAlchemyError
 
-from service.errors import NotReady
+from service.http.errors import NotReady
 from service.resources import ResourcesDep
 
 router = APIRouter(tags=["system"])

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from service.broker_socket import broker_socket
+from service.settings.broker_socket import broker_socket
 from service.store.database import Database
 from service.store.states import Role
 from tests.canaries import CANARIES, CRASHING, leaks, redis_contents, table_contents
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 C, P, A, E = Role.COMPLIANCE, Role.OPERATOR, Role.AUDITOR, Role.ENGINEER
 FAULT = f"""
-from service.store.identities import IdentityHasher
+from service.store.access.identities import IdentityHasher
 sound = IdentityHasher.lookup
 def lookup(hasher, identity):
     if identity.value == {CRASHING!r}:

@@ -9,7 +9,7 @@ import time
 import httpx
 import pytest
 
-from service.store.notes import parse
+from service.store.log.checkpoints import parse
 from tests import samples
 from tests.conftest import wait_until
 from tests.end_to_end.conftest import Running

@@ -11,10 +11,10 @@ from safetensors.numpy import load
 import ml
 from examples.models import KINDS, POLICIES, ROWS_EACH, Example, NetworkExample, examples, person, register
 from lethe.verify import Verified, verify
-from ml.curvature import Potential
 from ml.inference.laplace import fit_laplace
 from ml.models.linear import LinearRegression
-from ml.sample_set import SampleSet
+from ml.models.potential import Potential
+from ml.posteriors.sample_set import SampleSet
 from tests.end_to_end.conftest import Running
 
 pytestmark = pytest.mark.slow

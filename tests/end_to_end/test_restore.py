@@ -23,9 +23,9 @@ from sqlalchemy import make_url
 from lethe import Client
 from lethe.verify import verify
 from service.settings import new_key
-from service.store.artifact_folder import ArtifactFolder
+from service.store.artifacts.folder import ArtifactFolder
+from service.store.artifacts.orphans import Findings, collect_orphans
 from service.store.database import Database
-from service.store.orphans import Findings, collect_orphans
 from tests import samples
 from tests.conftest import _administer, wait_until
 from tests.end_to_end.conftest import free_port, is_ready

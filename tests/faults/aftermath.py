@@ -10,10 +10,10 @@ from datetime import timedelta
 from sqlalchemy import update
 
 from service.settings import Settings
-from service.store.artifact_folder import ArtifactFolder
-from service.store.artifacts import destroy_due
+from service.store.artifacts.folder import ArtifactFolder
+from service.store.artifacts.orphans import collect_orphans
+from service.store.artifacts.store import destroy_due
 from service.store.database import Database
-from service.store.orphans import collect_orphans
 from service.store.tables import Artifact, Batch, DeletionTarget, now
 
 LONG_AGO = timedelta(hours=2)

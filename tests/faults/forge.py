@@ -19,8 +19,8 @@ from typing import Any
 from service.logs import configure_logging
 from service.settings import load_settings
 from tests.faults.boundaries import Boundaries
+from worker.context import Workshop
 from worker.forget import forget_pending
-from worker.workshop import Workshop
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,14 @@ from lethe.verify import Rejected, verify
 from lethe.verify.checkpoints import open_checkpoint
 from lethe.verify.keys import load_keys
 from service.settings import Settings
-from service.store import log
-from service.store.artifact_folder import ArtifactFolder
-from service.store.bundles import find_certificate
+from service.store.artifacts.folder import ArtifactFolder
+from service.store.certificates.bundles import find_certificate
 from service.store.database import Database
-from service.store.dataset_tree import DatasetTree
-from service.store.datasets import stored_dataset
+from service.store.datasets.dataset import stored_dataset
+from service.store.datasets.tree import DatasetTree
 from service.store.errors import ArtifactDamaged, Gone
-from service.store.signing import StatementSigner
+from service.store.log import sequencing as log
+from service.store.signing.statements import StatementSigner
 from service.store.tables import AuditEntry, Batch, Certificate, Checkpoint, Deletion, DeletionTarget, Record, Version
 from tests.faults.population import Population
 

@@ -10,10 +10,10 @@ from sqlalchemy import func, select
 
 from lethe import Client
 from service.settings import Settings
+from service.store.access.tokens import issue_token
 from service.store.database import Database
 from service.store.states import BatchStatus, DeletionStatus, Role
 from service.store.tables import Batch, DeletionTarget
-from service.store.tokens import issue_token
 from tests.conftest import wait_until
 from tests.faults.population import Population, register_population
 

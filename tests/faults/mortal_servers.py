@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import redis
 
-from lethe.embedded_redis import redis_command
-from service.broker_socket import broker_socket
+from lethe.local.embedded_redis import redis_command
+from service.settings.broker_socket import broker_socket
 from tests.conftest import answers, wait_until
 
 

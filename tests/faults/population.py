@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from service.settings import Settings
-from service.store.artifact_folder import ArtifactFolder
+from service.store.artifacts.folder import ArtifactFolder
 from service.store.database import Database
-from service.store.models import Registration, register
+from service.store.models.registry import Registration, register
 from tests import samples
 
 

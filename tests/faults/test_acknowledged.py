@@ -23,10 +23,10 @@ from sqlalchemy import func, select
 
 from service.settings import Settings, new_key
 from service.store import migrate
+from service.store.access.tokens import issue_token
 from service.store.database import Database
 from service.store.states import Role
 from service.store.tables import Deletion, IdempotencyKey
-from service.store.tokens import issue_token
 from tests import samples
 from tests.conftest import wait_until
 from tests.end_to_end.conftest import free_port, is_ready

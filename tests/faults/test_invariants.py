@@ -12,16 +12,16 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from service.settings import Settings
-from service.store.artifact_folder import ArtifactFolder
+from service.store.artifacts.folder import ArtifactFolder
 from service.store.database import Database
-from service.store.models import current_version
+from service.store.models.registry import current_version
 from service.store.states import BatchStatus
 from service.store.tables import AuditEntry, Batch, Certificate, Deletion, Record, Version, now
 from tests import samples
 from tests.faults.invariants import World, check, violations
 from tests.faults.population import draw, register_population
+from worker.context import Workshop
 from worker.forget import forget_pending
-from worker.workshop import Workshop
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 

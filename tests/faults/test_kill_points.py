@@ -25,8 +25,8 @@ from tests.faults.aftermath import clear_away, let_lease_run_out
 from tests.faults.forging import Forge, forging
 from tests.faults.invariants import World, check, check_log
 from tests.faults.population import draw, register_population
+from worker.context import Workshop
 from worker.forget import forget_pending
-from worker.workshop import Workshop
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

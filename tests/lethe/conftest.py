@@ -6,14 +6,15 @@ from functools import partial
 import pytest
 from rich.console import Console
 
-import lethe.bench
-import lethe.paper
-from lethe import cli, experiment_commands
+import benchmarks.forgetting
+import benchmarks.paper.report
+from benchmarks import commands as experiment_commands
+from benchmarks.datasets.digits import digits
+from benchmarks.paper import bnn, network_methods
+from lethe.cli import main as cli
 from ml.certify.network import NetworkCheck, certify_network
-from ml.data.digits import digits
-from ml.experiments import bnn, network_methods
+from ml.inference.averaged_descent import Settling
 from ml.inference.bayes_by_backprop import SAFE_BNN
-from ml.inference.settle import Settling
 from ml.models.mlp import MLP
 
 
@@ -29,7 +30,7 @@ def tiny_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `--quick` trains, forgets and certifies: a perceptron on five hundred digits, and each of it only just."""
     train, test = (rows[:500].float() for rows in digits())
     scene = bnn.Scene(MLP(dimensions=64, hidden=8, classes=10), train, test)
-    for command in (lethe.bench, lethe.paper):
+    for command in (benchmarks.forgetting, benchmarks.paper.report):
         monkeypatch.setattr(command, "fashion_scene", lambda _folder: scene)
     training, settling = replace(SAFE_BNN, iterations=50), Settling(20, 10)
     tiny = replace(bnn.QUICK, training=training, settling=settling, num_terms=2, seeds=2)

@@ -15,16 +15,16 @@ import pytest
 from typer.testing import CliRunner
 
 from lethe import Client, LetheError
-from lethe.cli import app
+from lethe.cli.main import app
 from lethe.verify import verify
 from service.settings import Settings
 from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api, api  # noqa: F401
 from tests.worker.conftest import workshop  # noqa: F401
-from worker.check import check_current
+from worker.context import Workshop
 from worker.forget import forget_pending
-from worker.workshop import Workshop
+from worker.readiness import check_current
 
 
 @pytest.fixture

@@ -15,10 +15,12 @@ from lethe.log_audit import Growing, audit_mirror, entry_count, notes_in, replay
 from lethe.verify import Rejected
 from lethe.verify.checkpoints import Checkpoint, open_checkpoint
 from lethe.verify.keys import load_keys
-from service.store import audit, log, notes
+from service.store import audit
 from service.store.database import Database
-from service.store.merkle import leaf_hash, root_of
-from service.store.signing import StatementSigner
+from service.store.log import checkpoints as notes
+from service.store.log import sequencing as log
+from service.store.log.merkle import leaf_hash, root_of
+from service.store.signing.statements import StatementSigner
 from service.store.tables import AuditEntry
 from tests.bundles import SIGNER
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
-from ml.data import synthetic_mixture
 from ml.inference.variational import train
 from ml.models.gmm import GaussianMixture
-from ml.posterior import MeanFieldGaussian
+from ml.models.synthetic import synthetic_mixture
+from ml.posteriors.mean_field import MeanFieldGaussian
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from ml.curvature import Potential
 from ml.errors import InvalidInput
 from ml.inference.laplace import fit_laplace
+from ml.models.potential import Potential
 
 
 @dataclass(frozen=True)

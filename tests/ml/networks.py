@@ -11,7 +11,7 @@ from torch.func import jacrev
 
 from ml.models.mlp import MLP
 from ml.models.network import Convolution, Layer, Network, dense_layers, pool_and_relu
-from ml.network_energy import NetworkEnergy
+from ml.models.network_energy import NetworkEnergy
 
 TINY = MLP(dimensions=3, hidden=4, classes=3, prior_std=0.5)
 

@@ -12,9 +12,9 @@ import uvicorn
 
 from service.app import create_app
 from service.settings import Settings
+from service.store.access.tokens import issue_token
 from service.store.database import Database
 from service.store.states import Role
-from service.store.tokens import issue_token
 from tests.conftest import wait_until
 
 # One for all: a client of its own for each call would read the list of authorities anew, for a tenth of a second.

@@ -14,8 +14,8 @@ import redis
 from service.logs import configure_logging
 from service.settings import Settings
 from service.store import audit
+from service.store.access.identities import Identity, IdentityHasher
 from service.store.database import Database
-from service.store.identities import Identity, IdentityHasher
 from tests.canaries import CANARIES, CRASHING, ENCODINGS, leaks, redis_contents, table_contents
 from tests.canary_doors import doors, register, told
 from tests.service.conftest import Api

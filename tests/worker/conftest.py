@@ -6,9 +6,9 @@ import pytest
 import redis
 
 from service.settings import Settings
-from service.store.doorbell import QUEUES
+from service.store.batches.doorbell import QUEUES
 from service.store.states import Device
-from worker.workshop import Workshop
+from worker.context import Workshop
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ SCRIPT = """
     skew = timedelta(seconds={skew_seconds})
     service.store.tables.now = lambda: datetime.now(UTC) + skew  # before anybody takes it from there
 
-    import service.store.publishing, worker.forget, worker.lease
+    import service.store.batches.publication, worker.forget, worker.lease
     from service.settings import load_settings
-    from worker.workshop import Workshop
+    from worker.context import Workshop
 
     def die(*args, **options):
         os.kill(os.getpid(), signal.SIGKILL)

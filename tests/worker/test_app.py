@@ -32,7 +32,7 @@ def test_messages_are_json_acknowledged_after_the_work_and_have_no_results() -> 
 
 
 def test_both_tasks_are_there() -> None:
-    assert {"worker.forget", "worker.check"} <= set(create_worker(SETTINGS, "worker").tasks)
+    assert {"worker.forget", "worker.readiness"} <= set(create_worker(SETTINGS, "worker").tasks)
 
 
 @pytest.mark.parametrize(("gpu", "queues"), [(False, ["lethe.cpu"]), (True, ["lethe.cpu", "lethe.cuda"])])

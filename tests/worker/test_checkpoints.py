@@ -13,15 +13,17 @@ from pydantic import SecretStr
 from sqlalchemy import func, select
 
 from lethe.verify import Rejected, verify
-from service.schemas import public_keys_out
+from service.schemas.deletions import public_keys_out
 from service.settings import Settings
-from service.store import audit, bundles, log
+from service.settings.witnesses import parse_witnesses
+from service.store import audit
+from service.store.certificates import bundles
 from service.store.database import Database
-from service.store.keys import keys_for, open_signer
-from service.store.notes import parse
-from service.store.signing import StatementSigner
+from service.store.log import sequencing as log
+from service.store.log.checkpoints import parse
+from service.store.signing.keys import keys_for, open_signer
+from service.store.signing.statements import StatementSigner
 from service.store.tables import AuditEntry, Checkpoint
-from service.witnesses import parse_witnesses
 from tests import samples
 from tests.waiting import wait_until
 from tests.witness import Witness, witnessing

@@ -12,15 +12,15 @@ import ml
 from ml.errors import MemoryExhausted
 from service.settings import Settings
 from service.store.database import Database
-from service.store.deletions import find
+from service.store.deletions.lifecycle import find
 from service.store.errors import ArtifactDamaged, ArtifactsAway, DiskFull, Gone, PolicyMissed
-from service.store.models import current_version
+from service.store.models.registry import current_version
 from service.store.tables import Batch
 from tests import samples
 from worker import forget
+from worker.context import Workshop
 from worker.failures import classify
 from worker.forget import forget_pending
-from worker.workshop import Workshop
 
 BATCH = uuid.UUID(int=7)
 

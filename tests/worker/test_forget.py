@@ -16,15 +16,15 @@ from sqlalchemy.orm import Session
 from lethe.verify import verify
 from service.logs import configure_logging
 from service.settings import Settings
-from service.store.artifacts import adopt, destroy_due, write_ahead
-from service.store.batches import Claim
-from service.store.bundles import find_certificate
+from service.store.artifacts.store import adopt, destroy_due, write_ahead
+from service.store.batches.lifecycle import Claim
+from service.store.batches.publication import Processed
+from service.store.certificates.bundles import find_certificate
 from service.store.database import Database
-from service.store.dataset_tree import DatasetTree
-from service.store.datasets import stored_dataset
-from service.store.deletions import find
-from service.store.models import change_policy, current_version
-from service.store.publishing import Processed
+from service.store.datasets.dataset import stored_dataset
+from service.store.datasets.tree import DatasetTree
+from service.store.deletions.lifecycle import find
+from service.store.models.registry import change_policy, current_version
 from service.store.tables import (
     Artifact,
     AuditEntry,
@@ -40,9 +40,9 @@ from service.store.tables import (
 from tests import samples
 from tests.worker.processes import start_forgetting
 from worker import forget
+from worker.context import Workshop
 from worker.forget import forget_pending
 from worker.lease import Lease
-from worker.workshop import Workshop
 
 
 def truth(*forgotten_people: int) -> np.ndarray:
@@ -263,7 +263,7 @@ KILL_POINTS = {
     "after the claim": "worker.forget._process = die",
     "after both files": "worker.forget.Processed = die",
     "before publishing": "worker.forget.publish = die",
-    "inside the publishing transaction": "service.store.publishing._erase = die",
+    "inside the publishing transaction": "service.store.batches.publication._erase = die",
     "after publishing": "worker.forget.destroy_due = die",
 }
 

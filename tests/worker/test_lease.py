@@ -11,19 +11,19 @@ import pytest
 from safetensors.numpy import save
 from sqlalchemy import select, update
 
-from ml.ladder import Step
+from ml.ladder.variational import Step
 from service.settings import Settings
-from service.store.artifact_place import open_artifacts
-from service.store.batches import Claim, claim
+from service.store.artifacts.location import open_artifacts
+from service.store.batches.lifecycle import Claim, claim
 from service.store.database import Database
-from service.store.models import Registration, register
+from service.store.models.registry import Registration, register
 from service.store.tables import Batch, now
 from tests import samples
 from tests.conftest import wait_until
 from worker import lease
+from worker.context import Workshop
 from worker.forget import forget_pending
 from worker.lease import Lease
-from worker.workshop import Workshop
 
 
 def held(settings: Settings, database: Database, workshop: Workshop) -> Claim:

@@ -7,7 +7,7 @@ import pytest
 
 from ml.models.lenet import LeNet5
 from ml.models.linear import LinearRegression
-from service.store.datasets import Dataset
+from service.store.datasets.dataset import Dataset
 from worker import loading
 
 

@@ -13,17 +13,17 @@ from sqlalchemy import select, update
 
 from service.logs import configure_logging
 from service.settings import Settings
-from service.store.artifacts import write_ahead
-from service.store.batches import claim
+from service.store.artifacts.store import write_ahead
+from service.store.batches.doorbell import CHECK_TASK, FORGET_TASK, QUEUES, Doorbell
+from service.store.batches.lifecycle import claim
 from service.store.database import Database
-from service.store.doorbell import CHECK_TASK, FORGET_TASK, QUEUES, Doorbell
+from service.store.deletions.summaries import page
 from service.store.states import Device
-from service.store.summaries import page
 from service.store.tables import Artifact, AuditEntry, Batch, Deletion, DeletionTarget, now
 from tests import samples
-from worker.check import check_current
+from worker.context import Workshop
+from worker.readiness import check_current
 from worker.sweep import run_sweep, sweep_once
-from worker.workshop import Workshop
 
 QUEUE = QUEUES[Device.CPU]
 

@@ -16,7 +16,7 @@ from securesystemslib.dsse import Envelope
 
 from lethe.verify import Rejected, verify
 from lethe.verify.bundle import pre_authentication
-from service.store.signing import StatementSigner, bundle
+from service.store.signing.statements import StatementSigner, bundle
 from tests.bundles import POSTERIOR, SIGNER, certificate
 
 KEY = SIGNER.public_pem.encode()

@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from lethe.verify import Rejected
 from lethe.verify.checkpoints import open_checkpoint
 from lethe.verify.keys import KeyRing, load_keys
-from service.store import notes
-from service.store.signing import StatementSigner
+from service.store.log import checkpoints as notes
+from service.store.signing.statements import StatementSigner
 from tests.bundles import SIGNER
 
 RING = load_keys(SIGNER.public_pem.encode())

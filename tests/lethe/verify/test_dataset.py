@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lethe.verify import Rejected, verify
-from service.store.merkle import leaf_hash, root_of
+from service.store.log.merkle import leaf_hash, root_of
 from tests.bundles import RECORDS, SIGNER, certificate, multiproof
 
 KEY = SIGNER.public_pem.encode()

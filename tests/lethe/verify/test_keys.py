@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from lethe.verify import Rejected, verify
 from lethe.verify.keys import load_keys
-from service.store.signing import StatementSigner
+from service.store.signing.statements import StatementSigner
 from tests.bundles import SIGNER, certificate
 
 OTHER = StatementSigner(bytes(32))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lethe.verify import Rejected, verify
-from service.store.signing import ABSENCE_TYPE, StatementSigner, bundle
+from service.store.signing.statements import ABSENCE_TYPE, StatementSigner, bundle
 from tests.bundles import (
     SIGNER,
     LogInMemory,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lethe.verifier_file import write_verifier
+from lethe.verifier_archive import write_verifier
 from lethe.verify.__main__ import main
 from tests.bundles import POSTERIOR, SIGNER, certificate
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lethe.verify import Rejected, verify
-from service.store.certificates import sign_receipt
-from service.store.deletions import DeletionView
+from service.store.certificates.statements import sign_receipt
+from service.store.deletions.lifecycle import DeletionView
 from service.store.tables import Deletion
 from tests.bundles import SIGNER, certificate
 

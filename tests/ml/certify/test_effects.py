@@ -11,7 +11,7 @@ from ml.inference.variational import train
 from ml.models.linear import LinearRegression
 from ml.models.logistic import LogisticRegression
 from ml.models.mlp import MLP
-from ml.sample_set import SampleSet
+from ml.posteriors.sample_set import SampleSet
 from tests.ml.networks import labelled_rows
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from ml.certify.gaussian_theorem import GaussianPair, gaussian_theorem
-from ml.sample_forgetting import affine_map_matrix_free, shift
+from ml.forgetting.samples import affine_map_matrix_free, shift
 from tests.ml.likelihoods import LinearRegression, regression_data, with_moments
 
 

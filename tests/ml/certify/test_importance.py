@@ -10,8 +10,8 @@ import torch
 
 from ml.certify import importance
 from ml.certify.importance import divergence, pareto_k, relative_ess, unevenness, weigh
-from ml.curvature import Potential
-from ml.sample_forgetting import shift
+from ml.forgetting.samples import shift
+from ml.models.potential import Potential
 from tests.ml.likelihoods import LinearRegression, regression_data
 
 

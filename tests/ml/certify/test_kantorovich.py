@@ -12,12 +12,12 @@ from torch import Tensor
 
 from ml.certify import Certificate, certify
 from ml.certify.kantorovich import _least_curvature, _worst_kl
-from ml.data import synthetic_mixture
 from ml.errors import InvalidInput
-from ml.forgetting import influence_step, newton_step
+from ml.forgetting.variational import influence_step, newton_step
 from ml.inference.variational import train
 from ml.models.gmm import GaussianMixture
-from ml.posterior import MeanFieldGaussian
+from ml.models.synthetic import synthetic_mixture
+from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.conftest import Scene, saddle
 
 

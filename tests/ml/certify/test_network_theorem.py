@@ -9,8 +9,8 @@ from torch.func import grad, jvp
 
 from ml.certify.network_theorem import Theorem, least_curvature, sampled_theorem
 from ml.models.network import Network
-from ml.network_energy import NetworkEnergy, frozen_draws
-from ml.posterior import MeanFieldGaussian
+from ml.models.network_energy import NetworkEnergy, frozen_draws
+from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.networks import TINY, OneLayer, learnable_rows, random_theta
 
 N, DRAWS = 120, 4

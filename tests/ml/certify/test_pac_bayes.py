@@ -24,7 +24,7 @@ from ml.inference.laplace import Laplace
 from ml.models.logistic import LogisticRegression
 from ml.models.mlp import MLP
 from ml.models.softmax import SoftmaxRegression
-from ml.posterior import MeanFieldGaussian
+from ml.posteriors.mean_field import MeanFieldGaussian
 
 
 def normal(*shape: int, seed: int) -> Tensor:

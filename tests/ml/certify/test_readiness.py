@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from ml.certify.readiness import check_network, check_samples, check_variational
+from ml.forgetting.network import OURS
 from ml.models.linear import LinearRegression
-from ml.network_energy import NetworkEnergy, frozen_draws
-from ml.network_forgetting import OURS
-from ml.posterior import MeanFieldGaussian
-from ml.sample_set import SampleSet
+from ml.models.network_energy import NetworkEnergy, frozen_draws
+from ml.posteriors.mean_field import MeanFieldGaussian
+from ml.posteriors.sample_set import SampleSet
 from tests.ml.conftest import Scene, saddle
 from tests.ml.networks import TINY, dense_gauss_newton, learnable_rows, minimised
 

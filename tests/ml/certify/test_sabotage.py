@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from ml import ladder
 from ml.certify import kantorovich
 from ml.certify.kantorovich import certify, certify_expansion
-from ml.forgetting import influence_step
-from ml.ladder import forget
+from ml.forgetting.variational import influence_step
+from ml.ladder import variational as ladder
+from ml.ladder.policy import Policy
+from ml.ladder.variational import forget
 from ml.models.family import Family
-from ml.policy import Policy
-from ml.posterior import MeanFieldGaussian
+from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.solvers import Solution, solve
 from tests.ml.conftest import Scene, saddle
 
@@ -94,7 +94,7 @@ def test_a_corrupt_solver_costs_the_policy_never_the_truth(
 
     for module in (ladder, kantorovich):
         monkeypatch.setattr(module, "solve", corrupt)
-    monkeypatch.setattr("ml.forgetting.solve", corrupt)
+    monkeypatch.setattr("ml.forgetting.variational.solve", corrupt)
     outcome = forget(scene.family, scene.posterior, scene.data, FORGOTTEN, POLICY)
     monkeypatch.undo()
     truth = forget(scene.family, scene.posterior, scene.data, FORGOTTEN, Policy(1e-15)).posterior

@@ -13,10 +13,10 @@ from ml.certify import importance, weights
 from ml.certify.certificate import Certificate
 from ml.certify.weights import NOT_CHECKED_AS_ONE_MAP, NOT_PROVED, certify_samples
 from ml.errors import InvalidInput
-from ml.groups import retained_rows
+from ml.forgetting.groups import retained_rows
+from ml.forgetting.samples import Moved, affine_map, shift
 from ml.inference.diagnostics import Diagnostics
-from ml.sample_forgetting import Moved, affine_map, shift
-from ml.sample_set import SampleSet
+from ml.posteriors.sample_set import SampleSet
 from tests.ml.likelihoods import LinearRegression, regression_data
 
 PASSED = Diagnostics(r_hat=1.001, ess=1900.0, width=1.0, warning=None)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ml.data.digits import digits
+from benchmarks.datasets.digits import digits
 from ml.errors import InvalidInput, NumericalFailure
 from ml.inference.bayes_by_backprop import (
     PAPER_BNN,
@@ -22,7 +22,7 @@ from ml.inference.bayes_by_backprop import (
 )
 from ml.models.mlp import MLP
 from ml.models.network import Convolution, Layer, Network, dense_layers, identity
-from ml.posterior import MeanFieldGaussian
+from ml.posteriors.mean_field import MeanFieldGaussian
 
 FULL_BATCH = BayesByBackprop(1_500, 40, 0.05, decay=0.3, decay_every=300, draws=4, optimiser="adam")
 

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
-from ml.curvature import Potential
-from ml.data import synthetic_mixture
 from ml.errors import InvalidInput, NumericalFailure
 from ml.inference import chains
 from ml.inference.chains import (
@@ -27,6 +25,8 @@ from ml.inference.laplace import Laplace, fit_laplace
 from ml.inference.sghmc import SGHMC
 from ml.inference.sgld import SGLD, StepSize
 from ml.models.gmm import GaussianMixture
+from ml.models.potential import Potential
+from ml.models.synthetic import synthetic_mixture
 from tests.ml.conftest import Scene
 
 

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from ml.curvature import Potential
-from ml.data import synthetic_mixture
 from ml.errors import NumericalFailure
 from ml.inference.laplace import fit_laplace
+from ml.models.potential import Potential
+from ml.models.synthetic import synthetic_mixture
 from tests.ml.likelihoods import LinearRegression, Mixture, regression_data
 
 

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from ml.data import synthetic_mixture
 from ml.errors import InvalidInput, NumericalFailure
 from ml.inference import variational
 from ml.inference.variational import train
 from ml.models.gmm import GaussianMixture
-from ml.posterior import MeanFieldGaussian
+from ml.models.synthetic import synthetic_mixture
+from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.conftest import Scene
 
 

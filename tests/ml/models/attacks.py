@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
 from ml.inference.variational import train
-from ml.ladder import forget
+from ml.ladder.policy import Policy
+from ml.ladder.variational import forget
 from ml.models.family import Expansion, Family
 from ml.models.likelihood import Likelihood
 from ml.models.regression import WeightPrior
-from ml.policy import Policy
-from ml.posterior import MeanFieldGaussian
+from ml.posteriors.mean_field import MeanFieldGaussian
 
 Energy = Callable[[Tensor], Tensor]
 

@@ -8,11 +8,11 @@ import torch
 from torch.distributions import MultivariateNormal
 from torch.func import grad, jacrev
 
-from ml.data import synthetic_mixture
 from ml.errors import InvalidInput
 from ml.models import gmm_bounds
 from ml.models.gmm import GaussianMixture
-from ml.posterior import MeanFieldGaussian
+from ml.models.synthetic import synthetic_mixture
+from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.conftest import Scene, data_energy, energy, random_posterior
 
 SHAPES = [(1, 1), (1, 3), (3, 1), (4, 2), (3, 5)]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ml.models.gmm import GaussianMixture
-from ml.posterior import MeanFieldGaussian
+from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.conftest import data_energy, energy, random_posterior
 
 Setting = tuple[GaussianMixture, MeanFieldGaussian, Tensor, float]

@@ -13,11 +13,11 @@ from torch.func import grad, jacrev
 
 from ml.errors import InvalidInput
 from ml.inference.variational import train
-from ml.ladder import forget
+from ml.ladder.policy import Policy
+from ml.ladder.variational import forget
 from ml.models import build
 from ml.models.linear import LinearRegression
-from ml.policy import Policy
-from ml.posterior import MeanFieldGaussian
+from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.models.attacks import (
     certified_ratios,
     lost_digits,

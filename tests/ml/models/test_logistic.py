@@ -12,12 +12,12 @@ from torch.func import grad, jacrev, vmap
 
 from ml.errors import InvalidInput
 from ml.inference.variational import train
-from ml.ladder import forget
+from ml.ladder.policy import Policy
+from ml.ladder.variational import forget
 from ml.models import build, logistic
 from ml.models.frozen_noise import frozen_noise
 from ml.models.logistic import LogisticRegression
-from ml.policy import Policy
-from ml.posterior import MeanFieldGaussian
+from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.models.attacks import (
     Energy,
     ascent_attack,

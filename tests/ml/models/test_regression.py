@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ml.models.regression import WeightPrior, third_derivative
-from ml.posterior import MeanFieldGaussian
+from ml.posteriors.mean_field import MeanFieldGaussian
 
 
 def random_curvature(size: int) -> torch.Tensor:

@@ -11,12 +11,12 @@ from torch.func import grad, jacrev, vmap
 
 from ml.errors import InvalidInput
 from ml.inference.variational import train
-from ml.ladder import forget
+from ml.ladder.policy import Policy
+from ml.ladder.variational import forget
 from ml.models import build, softmax
 from ml.models.frozen_noise import frozen_noise
 from ml.models.softmax import SoftmaxRegression
-from ml.policy import Policy
-from ml.posterior import MeanFieldGaussian
+from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.models.attacks import (
     Energy,
     ascent_attack,

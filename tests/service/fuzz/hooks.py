@@ -10,7 +10,7 @@ import schemathesis
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from service.bulk_lines import MEDIA_TYPE, BulkAccepted, BulkRefused
+from service.intake.bulk import MEDIA_TYPE, BulkAccepted, BulkRefused
 from service.store.paging import EPOCH, Position
 
 LINES: TypeAdapter[BulkAccepted | BulkRefused] = TypeAdapter(BulkAccepted | BulkRefused)

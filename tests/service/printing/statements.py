@@ -11,7 +11,7 @@ from typing import Any
 
 from pypdf import PdfReader
 
-from service.store.signing import ABSENCE_TYPE, CERTIFICATE_TYPE, RECEIPT_TYPE, StatementSigner, bundle
+from service.store.signing.statements import ABSENCE_TYPE, CERTIFICATE_TYPE, RECEIPT_TYPE, StatementSigner, bundle
 
 SIGNER = StatementSigner(bytes(range(32)))
 Change = Callable[[dict[str, Any]], object]

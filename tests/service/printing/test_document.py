@@ -9,7 +9,7 @@ import pytest
 from service.printing.document import document_of
 from service.printing.parts import Document
 from service.printing.statement import Unprintable
-from service.store.signing import bundle
+from service.store.signing.statements import bundle
 from tests.service.printing.statements import SIGNER, absence, bare, certificate, receipt
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from service.printing.statement import Unprintable, read_bundle
-from service.store.signing import StatementSigner, bundle
+from service.store.signing.statements import StatementSigner, bundle
 from tests.service.printing.statements import SIGNER, certificate, digest, receipt, request
 
 

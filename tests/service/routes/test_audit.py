@@ -201,8 +201,8 @@ def test_each_model_in_a_few_numbers(api: Api, settings: Settings, database: Dat
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8])
 def test_the_median_is_the_middle(settings: Settings, database: Database, count: int) -> None:
-    from service.store.bounds import page_of_models
-    from service.store.jobs import Window
+    from service.store.batches.listing import Window
+    from service.store.certificates.listing import page_of_models
 
     model_id = samples.register_sample(settings, database)
     first = publish_sample(settings, database, model_id, 1)

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from lethe.verify import verify
 from service.settings import Settings
 from service.store.database import Database
-from service.store.signing import StatementSigner
+from service.store.signing.statements import StatementSigner
 from service.store.states import Role
 from service.store.tables import Absence, AuditEntry, Deletion, DeletionSubject, DeletionTarget, IdempotencyKey
 from tests import samples

@@ -7,7 +7,7 @@ import uuid
 import pytest
 from sqlalchemy import select
 
-from service.store import outbox
+from service.store.callbacks import outbox
 from service.store.database import Database
 from service.store.states import Role
 from service.store.tables import Callback, Deletion

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from lethe.verify import verify
 from service.settings import Settings
 from service.store.database import Database
-from service.store.signing import StatementSigner
+from service.store.signing.statements import StatementSigner
 from service.store.states import Role
 from service.store.tables import AuditEntry, Deletion
 from tests import samples
@@ -73,7 +73,7 @@ def test_the_same_key_repeats_the_answer_byte_for_byte(api: Api, settings: Setti
 
 
 def test_keys_of_two_callers_do_not_meet(api: Api, settings: Settings, database: Database) -> None:
-    from service.store.tokens import issue_token
+    from service.store.access.tokens import issue_token
 
     samples.register_sample(settings, database)
     first = api.call(Role.COMPLIANCE, "POST", PATH, json=body(3), headers={"Idempotency-Key": "k1"}).json()

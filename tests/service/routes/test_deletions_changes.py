@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import func, select
 
 from service.settings import Settings
-from service.store import batches, deadlines
-from service.store.batches import ClaimTerms
+from service.store.batches import lifecycle as batches
+from service.store.batches.lifecycle import ClaimTerms
 from service.store.database import Database
+from service.store.deletions import deadlines
 from service.store.states import Role
 from service.store.tables import AuditEntry, Batch, Deletion, DeletionTarget, now
 from tests import samples

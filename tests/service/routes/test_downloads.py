@@ -9,9 +9,9 @@ import pytest
 
 from lethe.verify import verify
 from service.settings import Settings
-from service.store import log
 from service.store.database import Database
-from service.store.signing import StatementSigner
+from service.store.log import sequencing as log
+from service.store.signing.statements import StatementSigner
 from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api

@@ -8,17 +8,17 @@ import pytest
 from sqlalchemy import update
 
 from service.settings import Settings
-from service.store import batches
-from service.store.artifact_place import open_artifacts
-from service.store.artifacts import write_ahead
-from service.store.batches import Claim, ClaimTerms
-from service.store.certificates import Evidence
+from service.store.artifacts.location import open_artifacts
+from service.store.artifacts.store import write_ahead
+from service.store.batches import lifecycle as batches
+from service.store.batches.lifecycle import Claim, ClaimTerms
+from service.store.batches.listing import MOST_DELETIONS_SHOWN
+from service.store.batches.publication import Processed, publish
+from service.store.certificates.statements import Evidence
 from service.store.database import Database
-from service.store.dataset_tree import DatasetTree
-from service.store.datasets import stored_dataset
-from service.store.jobs import MOST_DELETIONS_SHOWN
-from service.store.publishing import Processed, publish
-from service.store.signing import StatementSigner
+from service.store.datasets.dataset import stored_dataset
+from service.store.datasets.tree import DatasetTree
+from service.store.signing.statements import StatementSigner
 from service.store.states import Role
 from service.store.tables import Batch, now
 from tests import samples

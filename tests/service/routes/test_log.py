@@ -10,11 +10,12 @@ import pytest
 
 from service.routes.log import MOST_ENTRIES
 from service.settings import Settings
-from service.store import audit, log
+from service.store import audit
 from service.store.database import Database
-from service.store.merkle import leaf_hash, root_of
-from service.store.notes import parse
-from service.store.signing import StatementSigner
+from service.store.log import sequencing as log
+from service.store.log.checkpoints import parse
+from service.store.log.merkle import leaf_hash, root_of
+from service.store.signing.statements import StatementSigner
 from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api

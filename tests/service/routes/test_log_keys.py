@@ -8,10 +8,10 @@ from pydantic import SecretStr
 from sqlalchemy import delete
 
 from service.settings import Settings, new_key
-from service.store import keys
 from service.store.database import Database
-from service.store.keys import open_signer
-from service.store.signing import StatementSigner
+from service.store.signing import keys
+from service.store.signing.keys import open_signer
+from service.store.signing.statements import StatementSigner
 from service.store.tables import SigningKey
 from tests.service.conftest import Api
 

@@ -11,10 +11,10 @@ from starlette.exceptions import HTTPException
 from service.logs import configure_logging
 from service.routes.models import byte_range
 from service.settings import Settings
-from service.store.artifact_place import open_artifacts
-from service.store.artifacts import destroy_due
+from service.store.artifacts.location import open_artifacts
+from service.store.artifacts.store import destroy_due
 from service.store.database import Database
-from service.store.models import current_version
+from service.store.models.registry import current_version
 from service.store.states import Role
 from service.store.tables import AuditEntry
 from tests import samples

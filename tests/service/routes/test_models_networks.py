@@ -10,9 +10,9 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from service.settings import Settings
-from service.store.artifact_place import open_artifacts
+from service.store.artifacts.location import open_artifacts
 from service.store.database import Database
-from service.store.models import current_version
+from service.store.models.registry import current_version
 from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api

@@ -17,12 +17,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from sqlalchemy import func, select, update
 
-from service.processor_identity import ProcessorIdentity
 from service.settings import Settings
+from service.store.access.tokens import issue_token
 from service.store.database import Database
+from service.store.signing.processor_identity import ProcessorIdentity
 from service.store.states import DeletionStatus, Role
 from service.store.tables import Absence, Deletion, DeletionTarget, OpenDsrRequest
-from service.store.tokens import issue_token
 from tests import samples
 from tests.service.conftest import CLIENT, Api
 from tests.service.routes.test_jobs import claim, publish_claim

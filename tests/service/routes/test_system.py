@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import redis
 
-from lethe.embedded_redis import redis_command
-from service.broker_socket import broker_socket
-from service.errors import EVERY_ROW, ROUTING, TABLE
+from lethe.local.embedded_redis import redis_command
+from service.http.errors import EVERY_ROW, ROUTING, TABLE
 from service.settings import Settings, load_settings
+from service.settings.broker_socket import broker_socket
 from service.store import migrate
+from service.store.batches.doorbell import Doorbell
 from service.store.database import Database
-from service.store.doorbell import Doorbell
 from service.store.states import Role
 from tests import samples
 from tests.conftest import answers, wait_until

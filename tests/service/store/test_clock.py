@@ -9,11 +9,12 @@ import pytest
 from sqlalchemy import update
 
 from service.settings import Settings
-from service.store import batches, clock
-from service.store.batches import Claim, ClaimTerms
+from service.store import clock
+from service.store.batches import lifecycle as batches
+from service.store.batches.due import models_to_ring
+from service.store.batches.lifecycle import Claim, ClaimTerms
 from service.store.database import Database
 from service.store.tables import Batch, now
-from service.store.waiting import models_to_ring
 from tests import samples
 
 TERMS = ClaimTerms(lease_seconds=30, max_attempts=10, window_seconds=0)

@@ -8,12 +8,13 @@ from alembic import command
 from sqlalchemy import inspect, select, text
 
 from service.settings import Settings
-from service.store import deadlines, migrate, opendsr
+from service.store import migrate
 from service.store.database import Database
-from service.store.intake import NewDeletion
-from service.store.models import current_version, find_model
-from service.store.opendsr import Submission
-from service.store.signing import StatementSigner
+from service.store.deletions import deadlines, opendsr
+from service.store.deletions.creation import NewDeletion
+from service.store.deletions.opendsr import Submission
+from service.store.models.registry import current_version, find_model
+from service.store.signing.statements import StatementSigner
 from service.store.tables import Deletion, DeletionTarget
 from tests.samples import ask, register_sample
 

@@ -1,0 +1,100 @@
+"""What moved samples are from the retained posterior, known without samples: what intervals on it are checked against.
+
+With T(θ) affine of slope A and U the potentials on S and on R
+
+    KL(T#p_S ‖ p_R) = E_S[U_R(Tθ) - U_S(θ)] - log|det A| - log Z_S + log Z_R
+
+in closed form where both posteriors are Gaussian, else by Gauss-Hermite rules of the two Laplace fits: for two or three
+parameters they have many more digits than any sample.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.distributions import MultivariateNormal, kl_divergence
+from torch.func import vmap
+
+from ml.inference.laplace import Laplace
+from ml.models.potential import Potential
+
+# Along each parameter. On logistic regressions of down to 50 rows 28 agree with it to 2e-4 of the divergence.
+_NODES = 16
+_AT_ONCE = 200  # of θ, so that their rows stay in the processor's cache
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """T(θ) = to + A(θ - origin)."""
+
+    slope: Tensor  # A
+    origin: Tensor
+    to: Tensor
+
+    @property
+    def log_det(self) -> float:
+        return float(torch.linalg.slogdet(self.slope)[1])
+
+    def forwards(self, theta: Tensor) -> Tensor:
+        return self.to + (theta - self.origin) @ self.slope.T
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A posterior, as the potential and the Laplace fit of it."""
+
+    potential: Potential
+    laplace: Laplace
+
+    def from_white(self, white: Tensor) -> Tensor:
+        """Rows m + H^(-½)z: draws of the Laplace fit where z is standard normal."""
+        factor = torch.linalg.cholesky(self.laplace.hessian)
+        offsets: Tensor = torch.linalg.solve_triangular(factor.T, white.T, upper=True).T
+        return self.laplace.mode + offsets
+
+    def values(self, theta: Tensor) -> Tensor:
+        """U at each row."""
+        return vmap(self.potential.value, chunk_size=_AT_ONCE)(theta)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rule:
+    theta: Tensor  # nodes
+    value: Tensor  # U there
+    mass: Tensor  # of the posterior, 1 in all
+    log_evidence: float  # log Z = log ∫ e^(-U)
+
+
+def gaussian_divergence(before: Known, after: Known, moved_by: Affine) -> float:
+    """Where both potentials are quadratic: an affine map of a Gaussian is Gaussian."""
+    covariance = moved_by.slope @ torch.linalg.inv(before.laplace.hessian) @ moved_by.slope.T
+    moved = MultivariateNormal(moved_by.forwards(before.laplace.mode), (covariance + covariance.T) / 2)
+    retained = MultivariateNormal(after.laplace.mode, precision_matrix=after.laplace.hessian)
+    return float(kl_divergence(moved, retained))
+
+
+def divergence_by_quadrature(before: Known, after: Known, moved_by: Affine) -> float:
+    s, r = _rule(before), _rule(after)
+    rise = after.values(moved_by.forwards(s.theta)) - s.value
+    return float(s.mass.dot(rise)) - moved_by.log_det - s.log_evidence + r.log_evidence
+
+
+def _rule(posterior: Known) -> _Rule:
+    line, weight = _hermite(_NODES)
+    d = len(posterior.laplace.mode)
+    grid = torch.cartesian_prod(*[line] * d)
+    theta = posterior.from_white(grid)
+    value = posterior.values(theta)
+    log_mass = torch.cartesian_prod(*[weight.log()] * d).sum(1) + 0.5 * grid.square().sum(1) - value
+    log_jacobian = 0.5 * d * math.log(2 * math.pi) - 0.5 * float(torch.logdet(posterior.laplace.hessian))
+    return _Rule(theta, value, torch.softmax(log_mass, 0), float(torch.logsumexp(log_mass, 0)) + log_jacobian)
+
+
+def _hermite(count: int) -> tuple[Tensor, Tensor]:
+    """Nodes and weights for the standard normal: eigenvalues of the Jacobi matrix, off-diagonal √j (Golub, Welsch)."""
+    beside = torch.arange(1, count, dtype=torch.float64).sqrt()
+    nodes, vectors = torch.linalg.eigh(torch.diag(beside, 1) + torch.diag(beside, -1))
+    return nodes, vectors[0].square()

@@ -1,0 +1,51 @@
+"""The figure of the paper's second experiment: errors against the number of forgotten rows, one panel a method."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.paper.bnn import NetworkComparison
+
+TITLES = {"lenet-vi": "Variational inference", "lenet-sgld": "SGLD", "lenet-sghmc": "SGHMC"}
+SETS = {
+    "forgotten_error": ("forgotten", "tab:red"),
+    "retained_error": ("retained", "tab:blue"),
+    "test_error": ("test", "tab:green"),
+}
+LINES = {"nothing": (":", None), "paper": ("--", "s"), "ours": ("-", "^"), "retrained": ("none", "*")}
+LABELS = {"nothing": "nothing done", "paper": "paper's way", "ours": "ours", "retrained": "retrained (target)"}
+
+
+def draw(comparisons: Mapping[str, Sequence[NetworkComparison]], folder: Path) -> list[Path]:
+    """Mean over seeds, and a band of one standard deviation; written as PNG and SVG."""
+    figure = Figure(figsize=(5.2 * len(comparisons), 4.8), layout="constrained")
+    panels = figure.subplots(1, len(comparisons), squeeze=False, sharey=True)[0]
+    for panel, (case, found) in zip(panels, comparisons.items(), strict=True):
+        panel.set_title(TITLES[case])
+        panel.set_xlabel("rows forgotten")
+        for error, (name, colour) in SETS.items():
+            for way, (line, mark) in LINES.items():
+                label = f"{name}, {LABELS[way]}"
+                style = {"color": colour, "linestyle": line, "marker": mark, "label": label}
+                _curve(panel, found, way, error, style)
+    panels[0].set_ylabel("error, %")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
+    paths = [folder / f"bnn.{suffix}" for suffix in ("png", "svg")]
+    for path in paths:
+        figure.savefig(path, dpi=110)
+    return paths
+
+
+def _curve(panel: Axes, found: Sequence[NetworkComparison], way: str, error: str, style: dict[str, str | None]) -> None:
+    removed = sorted({one.removed for one in found})
+    values = [[getattr(one.ways[way].score, error) for one in found if one.removed == size] for size in removed]
+    centre = [statistics.mean(over_seeds) for over_seeds in values]
+    spread = [statistics.pstdev(over_seeds) for over_seeds in values]
+    panel.plot(removed, centre, markersize=6, fillstyle="none", **style)  # type: ignore[arg-type]
+    low, high = zip(*((c - s, c + s) for c, s in zip(centre, spread, strict=True)), strict=True)
+    panel.fill_between(removed, low, high, color=style["color"], alpha=0.15, linewidth=0)

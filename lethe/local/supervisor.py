@@ -1,0 +1,200 @@
+"""What `lethe up` runs: starts the programs, restarts what dies, stops all of them together.
+
+Our own, because honcho does not restart, and circus and supervisord bring a daemon and configuration files.
+
+`Supervisor.run` needs the main thread: signals are delivered there, and on Linux a child's tie to its parent is a tie
+to the thread that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import structlog
+
+from lethe.local.child import STOP_SIGNALS, Child, Program
+
+__all__ = ["AlreadyRunningError", "Program", "Supervisor", "exclusive"]
+
+ALARMING_DEATHS = 5
+
+log = structlog.get_logger("supervisor")
+
+
+class AlreadyRunningError(RuntimeError):
+    """Another supervisor holds the data folder."""
+
+
+class Supervisor:
+    """Keeps `programs` running until SIGINT or SIGTERM. Run it inside `exclusive(data_dir)`."""
+
+    def __init__(
+        self,
+        programs: Sequence[Program],
+        data_dir: Path,
+        log_file: Path | None = None,
+        grace_seconds: float = 20.0,
+    ) -> None:
+        self._children = [Child(program) for program in programs]
+        self._data_dir = data_dir
+        self._processes_file = data_dir / "processes.json"
+        self._log_file = log_file
+        self._grace_seconds = grace_seconds
+        self._wakeups = -1
+        self._stop_requests = 0
+
+    def run(self) -> int:
+        """Block until asked to stop. 0 when every child ended when asked to, 1 when one had to be killed."""
+        with _signals_as_bytes() as self._wakeups, self._output() as output:
+            try:
+                while not self._stop_requests:
+                    self._start_due(output)
+                    self._wait(self._seconds_to_next_start())
+            finally:
+                killed = self._stop()
+                self._processes_file.unlink(missing_ok=True)
+        return int(killed)
+
+    def _start_due(self, output: IO[bytes] | None) -> None:
+        for child in self._children:
+            if child.process is None and child.due_at <= time.monotonic():
+                self._start(child, output)
+
+    def _start(self, child: Child, output: IO[bytes] | None) -> None:
+        try:
+            pid = child.start(output)
+        except OSError as error:
+            self._restart_later(child, error=f"{child.program.argv[0]}: {error.strerror}")
+            return
+        self._record_processes()
+        self._say("info", "started", program=child.program.name, pid=pid)
+
+    def _seconds_to_next_start(self) -> float | None:
+        due = [child.due_at for child in self._children if child.process is None]
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _wait(self, timeout: float | None) -> None:
+        """Sleep until a signal or the timeout; a signal that came before the call ends it at once."""
+        readable, _, _ = select.select([self._wakeups], [], [], timeout)
+        if readable:
+            self._stop_requests += sum(number in STOP_SIGNALS for number in os.read(self._wakeups, 4096))
+        for child in self._children:
+            code = child.reap()
+            if code is not None:
+                self._note_end(child, code)
+
+    def _note_end(self, child: Child, code: int) -> None:
+        if self._stop_requests:
+            self._say("info", "stopped", program=child.program.name, **_cause(code))
+        else:
+            self._restart_later(child, **_cause(code))
+
+    def _restart_later(self, child: Child, **cause: Any) -> None:
+        delay = child.postpone()
+        self._say("warning", "died", program=child.program.name, restarting_in_seconds=delay, **cause)
+        if child.deaths_in_a_row >= ALARMING_DEATHS:
+            self._say(
+                "critical",
+                "keeps dying: its own last log lines say why; it is tried again until the supervisor is stopped",
+                program=child.program.name,
+                deaths_in_a_row=child.deaths_in_a_row,
+                **cause,
+            )
+
+    def _stop(self) -> bool:
+        """End the children, the last started first; True when one had to be killed."""
+        self._stop_requests = max(self._stop_requests, 1)
+        self._say("info", "stopping", grace_seconds=self._grace_seconds)
+        deadline = time.monotonic() + self._grace_seconds
+        obeyed = [self._ends_in_time(child, deadline) for child in reversed(self._children)]
+        self._say("info", "all stopped")
+        return not all(obeyed)
+
+    def _ends_in_time(self, child: Child, deadline: float) -> bool:
+        if child.process is not None:
+            child.process.terminate()
+        while child.process is not None:
+            patience = deadline - time.monotonic()
+            if patience <= 0 or self._stop_requests > 1:
+                self._say("warning", "killed", program=child.program.name, pid=child.process.pid)
+                child.kill()
+                return False
+            self._wait(patience)
+        return True
+
+    def _output(self) -> contextlib.AbstractContextManager[IO[bytes] | None]:
+        return contextlib.nullcontext() if self._log_file is None else self._log_file.open("ab")
+
+    def _record_processes(self) -> None:
+        """Tell operators which process is which; a name that is missing is not running."""
+        running = {
+            child.program.name: {"pid": child.process.pid, "restarts": child.starts - 1}
+            for child in self._children
+            if child.process is not None
+        }
+        draft = self._processes_file.with_suffix(".new")
+        try:
+            draft.write_text(json.dumps(running, indent=2) + "\n")
+            draft.replace(self._processes_file)
+        except OSError as error:  # a full disk is no reason to take the service down
+            self._say("warning", "cannot record which process is which", error=str(error))
+
+    def _say(self, level: str, event: str, **facts: Any) -> None:
+        # A closed terminal or pipe must not end the supervisor in the middle of stopping its children.
+        with contextlib.suppress(OSError):
+            getattr(log, level)(event, **facts)
+
+
+@contextlib.contextmanager
+def exclusive(data_dir: Path) -> Iterator[None]:
+    """Hold the data folder against a second supervisor; the kernel lets go of it when we die, however we die."""
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (data_dir / "supervisor.lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise AlreadyRunningError(
+                f"Lethe already runs on {data_dir.resolve()} (process {lock.read().strip() or 'unknown'}): "
+                "stop that one first, or choose another --data-dir."
+            ) from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
+
+
+@contextlib.contextmanager
+def _signals_as_bytes() -> Iterator[int]:
+    """A descriptor from which arriving signals can be read, so that none is lost between looking and sleeping."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    heard = {*STOP_SIGNALS, signal.SIGCHLD}
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # set so by nohup, and meant
+        heard.remove(signal.SIGHUP)
+    before_wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, lambda *_: None) for number in heard}
+    try:
+        yield reading
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(before_wakeup)
+        os.close(reading)
+        os.close(writing)
+
+
+def _cause(code: int) -> dict[str, Any]:
+    """How a process ended, in the words of an operator."""
+    if code >= 0:
+        return {"exit_code": code}
+    return {"signal": next((known.name for known in signal.Signals if known == -code), str(-code))}

@@ -1,0 +1,75 @@
+"""`lethe up`: the whole of Lethe on one machine, under one supervisor."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+from lethe.local.embedded_redis import redis_command
+from lethe.local.supervisor import Program, Supervisor, exclusive
+from service.settings import ConfigurationError, Settings, write_private
+from service.store import migrate
+from service.store.access.tokens import issue_token
+from service.store.database import Database
+from service.store.signing.keys import open_signer
+from service.store.signing.processor_identity import ProcessorIdentity
+from service.store.states import Role
+
+OTHERS_SECONDS = 20.0
+"""To stop whatever does not work on batches."""
+
+
+def run_up(settings: Settings, host: str, port: int, workers: int, log_file: Path | None) -> int:
+    """Prepare the database, then run API, workers and sweep (and Redis, in the embedded default) until stopped."""
+    _require_free(host, port)
+    with exclusive(settings.data_dir):
+        prepare(settings)
+        # Workers are stopped one after another, and each may take its time; then the others need theirs.
+        grace_seconds = workers * settings.shutdown_seconds + OTHERS_SECONDS
+        programs = _programs(settings, host, port, workers)
+        return Supervisor(programs, settings.data_dir, log_file, grace_seconds).run()
+
+
+def prepare(settings: Settings) -> None:
+    """Bring the schema up to date; in the embedded default, leave keys and a token for each role in the data folder."""
+    database = Database(settings.database)
+    try:
+        migrate.upgrade(database)
+        open_signer(settings, database)  # a key that may sign no more is told here, once, and not by each program
+        if settings.embedded:
+            _leave_tokens(settings, database)
+            ProcessorIdentity.load(settings)  # makes its key and certificate
+    finally:
+        database.close()
+
+
+def _leave_tokens(settings: Settings, database: Database) -> None:
+    for role in Role:
+        path = settings.token_dir / f"{role}.token"
+        if not path.exists():
+            with database.writing() as session:
+                write_private(path, issue_token(session, f"embedded-{role}", role, actor="lethe up"))
+
+
+def _programs(settings: Settings, host: str, port: int, workers: int) -> list[Program]:
+    env = {"LETHE_DATA_DIR": str(settings.data_dir.resolve())}
+    lethe = [sys.executable, "-m", "lethe"]
+    redis = [Program("redis", redis_command(settings.data_dir))] if settings.embedded else []
+    return [
+        *redis,
+        Program("api", [*lethe, "api", "--host", host, "--port", str(port)], env),
+        *(Program(f"worker-{number}", [*lethe, "worker"], env) for number in range(1, workers + 1)),
+        Program("sweep", [*lethe, "sweep"], env),
+    ]
+
+
+def _require_free(host: str, port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigurationError(
+                f"{host}:{port} cannot be used ({error.strerror}): choose another --port."
+            ) from None

@@ -1,0 +1,104 @@
+"""What surrounds every request: its id, its log line, its metrics, and the limit on its body."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.http.errors import SECURITY_HEADERS, BodyTooLarge
+from service.http.metrics import Metrics
+
+log = structlog.get_logger("http")
+PAGE_POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "worker-src blob:; frame-ancestors 'none'"
+)
+"""Of a page for people: its scripts come from here, and it speaks to nobody else."""
+POLICY = "Content-Security-Policy"
+"""A route may set a looser one of its own."""
+Refuse = Callable[[Request, Exception], Response]
+"""How to tell of an error before any route is reached."""
+# It is kept and logged, so it must not be able to spell a person's address or number.
+REQUEST_ID = re.compile(r"[0-9a-f]{8}(-?)([0-9a-f]{4}\1){3}[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
+
+
+class RequestScope:
+    """Gives each request an id (or takes the caller's UUID), binds it to the logs, and notes how it ended."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, pages: Collection[str]) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        status = 500
+        started = time.perf_counter()
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                policy = PAGE_POLICY if scope["path"] in self._pages else headers.get(POLICY)
+                headers.update({"X-Request-ID": request_id, **SECURITY_HEADERS, **({POLICY: policy} if policy else {})})
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            try:
+                await self._app(scope, receive, send_with_id)
+            finally:
+                self._note(scope, status, time.perf_counter() - started)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        # The template, never the path itself: what a caller types into a URL may be an identity.
+        route = getattr(scope.get("route"), "path", "unmatched")
+        method = scope["method"] if scope["method"] in {"GET", "POST", "PUT", "DELETE", "HEAD"} else "other"
+        self._metrics.requests.labels(method, route, status).inc()
+        self._metrics.latency.labels(method, route).observe(seconds)
+        log.info("request", method=method, route=route, status=status, milliseconds=round(seconds * 1000, 2))
+
+
+class BodyLimit:
+    """Refuses a body over the limit: by its announced length at once, else when it gets there."""
+
+    def __init__(self, app: ASGIApp, limit: int, larger: Mapping[str, int], refuse: Refuse) -> None:
+        self._app = app
+        self._limit = limit
+        self._larger = larger
+        """The limits of those paths that may send more."""
+        self._refuse = refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        limit = self._larger.get(scope["path"], self._limit)
+        announced = Headers(scope=scope).get("content-length", "0")
+        if announced.isdigit() and int(announced) > limit:
+            await self._refuse(Request(scope), BodyTooLarge(limit))(scope, receive, send)
+            return
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise BodyTooLarge(limit)
+            return message
+
+        await self._app(scope, counted, send)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks.certificates.coverage_truth import Affine, Known, divergence_by_quadrature, gaussian_divergence
+from ml.inference.laplace import fit_laplace
+from ml.models.likelihood import Likelihood
+from ml.models.logistic import LogisticRegression
+from ml.models.potential import Potential
+from tests.ml.likelihoods import LinearRegression, regression_data
+
+LOGISTIC = LogisticRegression(2, prior_std=1.0, draws=2, seed=0)
+
+
+def known(likelihood: Likelihood, rows: Tensor) -> Known:
+    potential = Potential(likelihood, rows)
+    return Known(potential, fit_laplace(potential, rows.new_zeros(likelihood.parameter_count)))
+
+
+def a_map(before: Known, after: Known) -> Affine:
+    """One that changes place and width, neither of them right."""
+    d = len(before.laplace.mode)
+    bend = torch.eye(d, dtype=torch.float64) + 0.1 * torch.arange(d * d, dtype=torch.float64).reshape(d, d) / d**2
+    return Affine(bend, before.laplace.mode, after.laplace.mode + 0.02)
+
+
+def logistic_rows(n: int) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(n, 2, generator=generator, dtype=torch.float64)
+    y = torch.rand(n, generator=generator, dtype=torch.float64) < (x @ torch.tensor([1.0, -0.5]).double()).sigmoid()
+    return torch.cat([x, y.double().unsqueeze(1)], 1)
+
+
+def test_a_map() -> None:
+    affine = Affine(
+        torch.tensor([[2.0, 1.0], [0.0, 3.0]], dtype=torch.float64),
+        torch.tensor([1.0, 2.0], dtype=torch.float64),
+        torch.tensor([-1.0, 0.5], dtype=torch.float64),
+    )
+    theta = torch.tensor([[1.0, 2.0], [2.0, 3.0]], dtype=torch.float64)
+    assert affine.forwards(theta).tolist() == [[-1.0, 0.5], [2.0, 3.5]]
+    assert affine.log_det == pytest.approx(torch.tensor(6.0).double().log().item())
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_on_gaussians_quadrature_is_the_closed_form(d: int) -> None:
+    likelihood, data = LinearRegression(d), regression_data(80, d, torch.Generator().manual_seed(d))
+    before, after = known(likelihood, data), known(likelihood, data[15:])
+    closed = gaussian_divergence(before, after, a_map(before, after))
+    assert closed > 1e-3
+    assert divergence_by_quadrature(before, after, a_map(before, after)) == pytest.approx(closed, rel=1e-8)
+
+
+def test_on_a_logistic_regression_quadrature_is_what_a_large_sample_says() -> None:
+    """Independent proposals of the Laplace fit, weighed: an expectation over p(θ|S) within half a percent or so."""
+    rows = logistic_rows(120)
+    before, after = known(LOGISTIC, rows), known(LOGISTIC, rows[30:])
+    moved_by = a_map(before, after)
+    noise = torch.randn(40_000, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    theta = before.from_white(noise)
+    mass = torch.softmax(0.5 * noise.square().sum(1) - before.values(theta), 0)
+    log_w = before.values(theta) - after.values(moved_by.forwards(theta))
+    log_mean = torch.logsumexp(log_w + mass.log(), 0)
+    sampled = float(log_mean - mass.dot(log_w))
+    found = divergence_by_quadrature(before, after, moved_by)
+    assert found > 0.01
+    assert found == pytest.approx(sampled, rel=0.03)

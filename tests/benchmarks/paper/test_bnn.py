@@ -1,0 +1,128 @@
+"""The experiment on a perceptron and digits: every part of it, in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.datasets.digits import digits
+from benchmarks.paper import bnn, bnn_figure, network_methods
+from ml.errors import InvalidInput
+from ml.inference.averaged_descent import Settling
+from ml.inference.bayes_by_backprop import SAFE_BNN
+from ml.models.mlp import MLP
+
+TINY = replace(
+    bnn.QUICK,
+    training=replace(SAFE_BNN, iterations=300, decay_every=100),
+    settling=Settling(iterations=60, averaged=40),
+    sgld=replace(bnn.QUICK.sgld, iterations=120, burn_in=100, thinning=5),
+    sghmc=replace(bnn.QUICK.sghmc, iterations=120, burn_in=100, thinning=5),
+    num_terms=4,
+)
+
+
+@pytest.fixture(scope="module")
+def scene() -> bnn.Scene:
+    train, test = digits()
+    return bnn.Scene(MLP(dimensions=64, hidden=16, classes=10), train.float(), test.float())
+
+
+@pytest.fixture(scope="module")
+def found(scene: bnn.Scene, tmp_path_factory: pytest.TempPathFactory) -> tuple[bnn.NetworkComparison, Path]:
+    folder = tmp_path_factory.mktemp("bnn")
+    removed = int((scene.train[:, -1] == bnn.CLASS).sum())
+    return bnn.compare("lenet-vi", removed, 0, scene, TINY, folder), folder
+
+
+def test_a_class_is_forgotten_and_the_rest_is_not(found: tuple[bnn.NetworkComparison, Path]) -> None:
+    comparison, _ = found
+    scores = {name: way.score for name, way in comparison.ways.items()}
+    assert tuple(scores) == bnn.WAYS
+    assert scores["nothing"].forgotten_error < 20
+    assert scores["retrained"].forgotten_error == scores["again"].forgotten_error == 100
+    assert scores["ours"].forgotten_loss > 3 * scores["nothing"].forgotten_loss
+    assert scores["ours"].forgotten_loss > scores["paper"].forgotten_loss
+    assert scores["ours"].retained_error < scores["nothing"].retained_error + 3
+
+
+def test_what_was_measured_makes_sense(found: tuple[bnn.NetworkComparison, Path]) -> None:
+    comparison, _ = found
+    assert comparison.n == 1437
+    assert comparison.ways["nothing"].seconds == 0
+    assert min(comparison.ways[name].seconds for name in bnn.WAYS[1:]) > 0
+    assert comparison.residual_ours <= 0.2 < comparison.residual_paper
+    assert comparison.agreement >= 0.25
+    assert comparison.gradient_group > 0
+    assert 0 < comparison.paper_scale <= 0.1
+
+
+def test_a_stopped_run_goes_on_where_it_was(
+    scene: bnn.Scene, found: tuple[bnn.NetworkComparison, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comparison, folder = found
+    trained = sorted(path.name for path in folder.glob("*.safetensors"))
+    assert trained == sorted(
+        f"lenet-vi-{made}.safetensors"
+        for made in (
+            "without0-seed1",
+            f"without{comparison.removed}-seed2",
+            f"without{comparison.removed}-seed3",
+            f"ours{comparison.removed}-seed0",
+            f"paper{comparison.removed}-seed0",
+        )
+    )
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("what is there must not be trained again")
+
+    for slow in ("train", "ours", "paper"):
+        monkeypatch.setattr(network_methods.Variational, slow, refuse)
+    assert bnn.compare("lenet-vi", comparison.removed, 0, scene, TINY, folder) == comparison
+    (folder / f"lenet-vi-removed{comparison.removed}-seed0.json").unlink()
+    again = bnn.compare("lenet-vi", comparison.removed, 0, scene, TINY, folder)
+    assert {name: way.score for name, way in again.ways.items()} == {
+        name: way.score for name, way in comparison.ways.items()
+    }
+    (folder / "lenet-vi-without0-seed1.json").unlink()  # as if killed before the model was whole
+    (folder / f"lenet-vi-removed{comparison.removed}-seed0.json").unlink()
+    with pytest.raises(AssertionError, match="trained again"):
+        bnn.compare("lenet-vi", comparison.removed, 0, scene, TINY, folder)
+
+
+@pytest.mark.parametrize("case", ["lenet-sgld", "lenet-sghmc"])
+def test_sample_sets_drift_and_keep_their_chains(case: str, scene: bnn.Scene, tmp_path: Path) -> None:
+    told: list[str] = []
+    comparison = bnn.compare(case, 20, 0, scene, TINY, tmp_path, lambda stage, _: told.append(stage))
+    assert comparison.ways["ours"].score != comparison.ways["nothing"].score
+    assert told[-1] == "done"
+    assert "the paper's way" in told
+
+
+def test_the_figure_has_a_panel_for_each_method(found: tuple[bnn.NetworkComparison, Path], tmp_path: Path) -> None:
+    comparison, _ = found
+    paths = bnn_figure.draw({"lenet-vi": [comparison, replace(comparison, seed=1, removed=7)]}, tmp_path)
+    assert [path.name for path in paths] == ["bnn.png", "bnn.svg"]
+    drawing = paths[1].read_text()
+    assert "<svg" in drawing
+    assert paths[0].stat().st_size > 10_000
+
+
+def test_a_larger_group_holds_every_smaller_one(scene: bnn.Scene) -> None:
+    small, large = scene.forgotten(5), scene.forgotten(50)
+    assert torch.equal(large[:5], small)
+    assert bool((scene.train[large, -1] == bnn.CLASS).all())
+    assert len(large.unique()) == 50
+
+
+def test_bad_input_is_refused_before_any_work(scene: bnn.Scene, tmp_path: Path) -> None:
+    for removed in (0, 1437):
+        with pytest.raises(InvalidInput, match="cannot be removed"):
+            bnn.compare("lenet-vi", removed, 0, scene, TINY, tmp_path)
+    with pytest.raises(InvalidInput, match="lenet-sghmc"):
+        bnn.compare("lenet-hmc", 5, 0, scene, TINY, tmp_path)
+    assert list(tmp_path.iterdir()) == []

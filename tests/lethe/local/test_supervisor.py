@@ -1,0 +1,332 @@
+"""The supervisor runs in a process of its own, over real little children."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from lethe.local import child as child_module
+from lethe.local.child import Child, Program
+from lethe.local.supervisor import AlreadyRunningError, exclusive
+from tests.conftest import wait_until
+
+DRIVER = """
+import json, sys
+from pathlib import Path
+import structlog
+from lethe.local import child
+from lethe.local.supervisor import Program, Supervisor, exclusive
+
+structlog.configure(processors=[
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt=None),
+    structlog.processors.JSONRenderer(),
+])
+order = json.loads(sys.argv[1])
+child.FIRST_DELAY_SECONDS = order["first_delay"]
+programs = [Program(name, argv, {"MARK": name}) for name, argv in order["programs"].items()]
+log_file = Path(order["log_file"]) if order["log_file"] else None
+data_dir = Path(order["data_dir"])
+with exclusive(data_dir):
+    sys.exit(Supervisor(programs, data_dir, log_file, order["grace_seconds"]).run())
+"""
+
+SLEEPER = "import time; time.sleep(600)"
+STUBBORN = """
+import pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+pathlib.Path(sys.argv[1], "deaf").touch()
+time.sleep(600)
+"""
+
+
+class Stage:
+    """A data folder, the supervisor on it, and every process that mentions the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data_dir = folder / "data"
+        self.data_dir.mkdir()
+        self.screen = folder / "screen"
+        self.supervisor: subprocess.Popen[bytes] | None = None
+
+    def program(self, script: str) -> list[str]:
+        """A Python child; the data folder among its arguments is how `living` recognises it."""
+        return [sys.executable, "-I", "-S", "-c", script, str(self.data_dir)]
+
+    def start(
+        self,
+        programs: dict[str, list[str]],
+        *,
+        grace_seconds: float = 20.0,
+        first_delay: float = 0.05,
+        log_file: Path | None = None,
+        stdout: int | None = None,
+    ) -> subprocess.Popen[bytes]:
+        order = {
+            "programs": programs,
+            "data_dir": str(self.data_dir),
+            "grace_seconds": grace_seconds,
+            "first_delay": first_delay,
+            "log_file": str(log_file) if log_file else None,
+        }
+        with self.screen.open("wb") as screen:
+            self.supervisor = subprocess.Popen(
+                [sys.executable, "-c", DRIVER, json.dumps(order)],
+                stdout=screen if stdout is None else stdout,
+                stderr=subprocess.STDOUT if stdout is None else subprocess.DEVNULL,
+            )
+        return self.supervisor
+
+    def events(self, event: str, program: str | None = None) -> list[dict[str, Any]]:
+        lines = [line for line in self.screen.read_text().splitlines(keepends=True) if line.endswith("}\n")]
+        said = [json.loads(line) for line in lines if line.startswith("{")]
+        return [one for one in said if one["event"].startswith(event) and program in (None, one.get("program"))]
+
+    def processes(self) -> dict[str, dict[str, int]]:
+        try:
+            return json.loads((self.data_dir / "processes.json").read_text())  # type: ignore[no-any-return]
+        except FileNotFoundError:
+            return {}
+
+    def running(self, *names: str) -> dict[str, dict[str, int]]:
+        def all_there() -> dict[str, dict[str, int]] | None:
+            recorded = self.processes()
+            return recorded if set(recorded) >= set(names) else None
+
+        return wait_until(all_there, f"{names} started")  # type: ignore[no-any-return]
+
+    def restarted(self, name: str, times: int = 1) -> int:
+        def enough() -> int | None:
+            entry = self.processes().get(name, {"pid": 0, "restarts": 0})
+            return entry["pid"] if entry["restarts"] >= times else None
+
+        return wait_until(enough, f"{name} restarted")  # type: ignore[no-any-return]
+
+    def living(self) -> list[psutil.Process]:
+        """The children and their descendants, not the supervisor."""
+        found = []
+        for process in psutil.process_iter(["cmdline", "status"]):
+            if str(self.data_dir) in (process.info["cmdline"] or []):
+                found.append(process)
+        return found
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path)
+    yield stage
+    if stage.supervisor is not None:
+        stage.supervisor.kill()
+        stage.supervisor.wait()
+    for process in stage.living():
+        process.kill()
+
+
+def test_restarts_a_killed_child_at_once(stage: Stage) -> None:
+    stage.start({"api": stage.program(SLEEPER)})
+    first = stage.running("api")["api"]
+    assert first["restarts"] == 0
+
+    killed_at = time.time()
+    os.kill(first["pid"], signal.SIGKILL)
+    second = stage.restarted("api")
+
+    (died,) = stage.events("died", "api")
+    assert died["signal"] == "SIGKILL"
+    assert died["timestamp"] - killed_at < 0.5  # milliseconds on an idle machine
+    assert second != first["pid"]
+    assert [process.pid for process in stage.living()] == [second]
+
+
+def test_backs_off_and_says_loudly_what_keeps_dying(stage: Stage) -> None:
+    stage.start({"worker": stage.program("raise SystemExit(3)"), "api": stage.program(SLEEPER)})
+    alarm = wait_until(lambda: stage.events("keeps dying"), "the alarm")[0]
+    assert alarm["level"] == "critical"
+    assert (alarm["program"], alarm["exit_code"], alarm["deaths_in_a_row"]) == ("worker", 3, 5)
+
+    wait_until(lambda: len(stage.events("started", "worker")) >= 6, "one more try after the alarm")
+    died = stage.events("died", "worker")[:5]
+    started = stage.events("started", "worker")[1:6]
+    delays = [one["restarting_in_seconds"] for one in died]
+    assert delays == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8])
+    waited = [start["timestamp"] - death["timestamp"] for death, start in zip(died, started, strict=True)]
+    assert all(actual >= delay - 0.01 for actual, delay in zip(waited, delays, strict=True))
+    assert stage.processes()["api"]["restarts"] == 0
+
+
+def test_delay_is_capped_and_forgotten_after_a_steady_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("lethe.local.child.time.monotonic", lambda: now)
+    one = Child(Program("api", ["true"]))
+    one._started_at = now
+    assert [one.postpone() for _ in range(8)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
+    assert one.due_at == now + 10.0
+    for _ in range(2000):
+        one.postpone()
+
+    now += child_module.STEADY_SECONDS
+    assert one.postpone() == 0.5
+    assert one.deaths_in_a_row == 1
+
+
+def test_a_dead_leader_takes_its_descendants_along(stage: Stage) -> None:
+    parent = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)", sys.argv[1]])
+import time; time.sleep(600)
+"""
+    stage.start({"worker": stage.program(parent)}, first_delay=0.3)
+    leader = stage.running("worker")["worker"]["pid"]
+    wait_until(lambda: len(stage.living()) == 2, "the pool process")
+    (pool,) = [process for process in stage.living() if process.pid != leader]
+
+    os.kill(leader, signal.SIGKILL)
+    died = wait_until(lambda: stage.events("died", "worker"), "its death in the log")
+    wait_until(lambda: not pool.is_running() or pool.status() == psutil.STATUS_ZOMBIE, "the pool's death")
+    assert died
+    stage.restarted("worker")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_stops_cleanly_in_reverse_order(stage: Stage, number: signal.Signals) -> None:
+    names = ["redis", "api", "worker", "sweep"]
+    supervisor = stage.start({name: stage.program(SLEEPER) for name in names})
+    stage.running(*names)
+
+    supervisor.send_signal(number)
+    assert supervisor.wait(timeout=20) == 0
+    assert stage.living() == []
+    assert [one["program"] for one in stage.events("stopped")] == names[::-1]
+    assert {one["signal"] for one in stage.events("stopped")} == {"SIGTERM"}
+    assert not (stage.data_dir / "processes.json").exists()
+    assert stage.events("all stopped")
+
+
+def test_a_stop_during_start_up_leaves_nothing(stage: Stage) -> None:
+    impatient = {"first": ["/bin/sh", "-c", 'kill -TERM "$PPID"']}
+    sleepers = {f"sleeper {number}": stage.program(SLEEPER) for number in range(25)}
+    supervisor = stage.start(impatient | sleepers)
+
+    assert supervisor.wait(timeout=20) == 0
+    assert len(stage.events("started")) > 1
+    assert stage.living() == []
+
+
+def test_kills_a_deaf_child_when_the_grace_is_over(stage: Stage) -> None:
+    supervisor = stage.start({"redis": stage.program(SLEEPER), "worker": stage.program(STUBBORN)}, grace_seconds=0.4)
+    stage.running("redis", "worker")
+    wait_until((stage.data_dir / "deaf").exists, "the deaf child")
+
+    asked_at = time.monotonic()
+    supervisor.send_signal(signal.SIGTERM)
+    assert supervisor.wait(timeout=20) == 1
+    assert 0.4 <= time.monotonic() - asked_at < 10
+    assert [one["program"] for one in stage.events("killed")][:1] == ["worker"]
+    assert stage.living() == []
+
+
+def test_a_second_signal_kills_at_once(stage: Stage) -> None:
+    supervisor = stage.start({"worker": stage.program(STUBBORN)}, grace_seconds=600)
+    wait_until((stage.data_dir / "deaf").exists, "the deaf child")
+    supervisor.send_signal(signal.SIGINT)
+    wait_until(lambda: stage.events("stopping"), "the stop")
+    assert supervisor.poll() is None
+
+    supervisor.send_signal(signal.SIGINT)
+    assert supervisor.wait(timeout=20) == 1
+    assert stage.living() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
+def test_a_killed_supervisor_leaves_no_child(stage: Stage) -> None:
+    supervisor = stage.start({"redis": stage.program(SLEEPER), "api": stage.program(SLEEPER)})
+    stage.running("redis", "api")
+    assert len(stage.living()) == 2
+
+    supervisor.kill()
+    supervisor.wait()
+    wait_until(lambda: not stage.living(), "the children's end")
+
+
+def test_a_second_supervisor_is_refused_and_told_the_process(stage: Stage) -> None:
+    supervisor = stage.start({"api": stage.program(SLEEPER)})
+    stage.running("api")
+    with (
+        pytest.raises(AlreadyRunningError, match=rf"process {supervisor.pid}\): stop that one first"),
+        exclusive(stage.data_dir),
+    ):
+        pass
+    assert supervisor.poll() is None
+
+
+def test_a_surviving_child_does_not_hold_the_folder(stage: Stage) -> None:
+    supervisor = stage.start({"worker": stage.program(STUBBORN)})
+    wait_until((stage.data_dir / "deaf").exists, "the deaf child")
+    supervisor.kill()
+    supervisor.wait()
+
+    assert len(stage.living()) == 1
+    with (stage.data_dir / "supervisor.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_children_have_their_own_session_and_environment(stage: Stage) -> None:
+    show_mark = "import os, sys, time; print(os.environ['MARK'], flush=True); time.sleep(600)"
+    stage.start({"api": stage.program(show_mark), "sweep": stage.program(show_mark)})
+    recorded = stage.running("api", "sweep")
+
+    wait_until(lambda: {"api", "sweep"} <= set(stage.screen.read_text().split()), "both marks")
+    assert {os.getsid(entry["pid"]) for entry in recorded.values()} == {entry["pid"] for entry in recorded.values()}
+    assert [entry["restarts"] for entry in recorded.values()] == [0, 0]
+    assert {process.pid for process in stage.living()} == {entry["pid"] for entry in recorded.values()}
+
+
+def test_a_log_file_takes_what_children_print(stage: Stage) -> None:
+    log_file = stage.data_dir / "children.log"
+    log_file.write_text("before\n")
+    shout = "import sys, time; print('out', flush=True); print('err', file=sys.stderr); time.sleep(600)"
+    stage.start({"api": stage.program(shout)}, log_file=log_file)
+
+    wait_until(lambda: sorted(log_file.read_text().split()) == ["before", "err", "out"], "both lines")
+    assert log_file.read_text().startswith("before\n")
+    assert "out" not in stage.screen.read_text().split()
+
+
+def test_a_missing_program_is_tried_until_it_is_there(stage: Stage) -> None:
+    tool = stage.data_dir / "tool"
+    stage.start({"redis": [str(tool), str(stage.data_dir)], "api": stage.program(SLEEPER)})
+    died = wait_until(lambda: stage.events("died", "redis"), "the failed start")[0]
+    assert died["error"] == f"{tool}: No such file or directory"
+    assert "redis" not in stage.running("api")
+
+    draft = stage.data_dir / "draft"
+    draft.write_text("#!/bin/sh\nexec sleep 600\n")
+    draft.chmod(0o755)
+    draft.rename(tool)
+    assert stage.running("redis")["redis"]["restarts"] >= 1
+
+
+def test_goes_on_when_nobody_listens_any_more(stage: Stage) -> None:
+    reading, writing = os.pipe()
+    supervisor = stage.start({"api": stage.program(SLEEPER)}, stdout=writing)
+    os.close(writing)
+    first = stage.running("api")["api"]["pid"]
+    os.close(reading)
+
+    os.kill(first, signal.SIGKILL)
+    stage.restarted("api")
+    supervisor.send_signal(signal.SIGTERM)
+    supervisor.wait(timeout=20)
+    assert stage.living() == []
+    assert not (stage.data_dir / "processes.json").exists()

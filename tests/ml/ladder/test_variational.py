@@ -1,0 +1,324 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from ml.certify.kantorovich import certify_expansion
+from ml.errors import InvalidInput, NumericalFailure
+from ml.forgetting.variational import influence_step
+from ml.inference.variational import train
+from ml.ladder import variational as ladder
+from ml.ladder.policy import Policy
+from ml.ladder.variational import Rung, Step, forget
+from ml.models.family import Expansion
+from ml.models.gmm import GaussianMixture
+from ml.posteriors.mean_field import MeanFieldGaussian
+from tests.ml.conftest import Scene, saddle
+
+
+def rows(*positions: int) -> Tensor:
+    return torch.tensor(positions, dtype=torch.int64)
+
+
+def test_forgetting_eight_hundred_of_two_thousand_equals_retraining(scene: Scene) -> None:
+    forgotten = scene.of_classes(0, 1, each=400)
+    retrained = train(scene.family, scene.retained(forgotten), scene.start, tolerance=0.0).posterior
+    assert scene.posterior.kl(retrained) > 1
+    outcome = forget(scene.family, scene.posterior, scene.data, forgotten, Policy(1e-12))
+    assert outcome.certificate.level == "proved"
+    assert outcome.posterior.kl(retrained) <= outcome.certificate.epsilon <= 1e-12
+    assert outcome.posterior.kl(retrained) <= 4e-13
+    assert outcome.certificate.n_retained == 1200
+    assert [rung.name for rung in outcome.rungs] == ["influence", "newton"]
+    assert outcome.rungs[1].steps <= 4
+
+
+@pytest.mark.parametrize("removed", [1, 3, 10, 30, 80])
+def test_small_groups_are_forgotten_within_their_policy(scene: Scene, removed: int) -> None:
+    forgotten = torch.randperm(2000, generator=torch.Generator().manual_seed(removed))[:removed]
+    retrained = train(scene.family, scene.retained(forgotten), scene.start, tolerance=0.0).posterior
+    outcome = forget(scene.family, scene.posterior, scene.data, forgotten, Policy(1e-9))
+    assert outcome.posterior.kl(retrained) <= outcome.certificate.epsilon <= 1e-9
+
+
+def test_a_hundred_deletions_in_a_row_add_nothing_up(scene: Scene) -> None:
+    posterior, data = scene.posterior, scene.data
+    for _ in range(100):
+        outcome = forget(scene.family, posterior, data, torch.tensor([0, 1]), Policy(1e-6))
+        posterior, data = outcome.posterior, data[2:]
+        assert outcome.certificate.epsilon <= 1e-6
+    retrained = train(scene.family, data, scene.start, tolerance=0.0).posterior
+    assert posterior.kl(retrained) <= outcome.certificate.epsilon
+
+
+def test_a_generous_policy_stops_at_the_influence_step(scene: Scene) -> None:
+    forgotten = torch.arange(20)
+    outcome = forget(scene.family, scene.posterior, scene.data, forgotten, Policy(1e-2))
+    assert [(rung.name, rung.steps, rung.level) for rung in outcome.rungs] == [("influence", 1, "proved")]
+    expected = influence_step(scene.family, scene.posterior, scene.data, forgotten)
+    assert torch.equal(outcome.posterior.flat(), expected.flat())
+
+
+def test_every_rung_is_recorded_with_its_bound(scene: Scene) -> None:
+    outcome = forget(scene.family, scene.posterior, scene.data, torch.arange(100), Policy(1e-10))
+    influence, newton = outcome.rungs
+    assert (influence.name, influence.steps, newton.name) == ("influence", 1, "newton")
+    assert newton.steps >= 1
+    assert influence.epsilon > 1e-10 >= newton.epsilon == outcome.certificate.epsilon
+    assert 0 < influence.seconds + newton.seconds <= outcome.seconds < 60
+
+
+def test_a_rung_without_a_bound_is_plain_json() -> None:
+    rung = Rung("influence", 1, math.inf, "none", 0.5)
+    assert json.loads(json.dumps(rung.to_dict(), allow_nan=False)) == {
+        "name": "influence",
+        "steps": 1,
+        "epsilon": None,
+        "level": "none",
+        "seconds": 0.5,
+        "at_least": 0.0,
+        "failure": None,
+        "solver": None,
+    }
+
+
+def test_each_step_tells_how_near_it_came(scene: Scene) -> None:
+    seen: list[Step] = []
+    policy = Policy(1e-12, "retrained", rungs=("retrain",))
+    forgotten = scene.of_classes(0, 1, each=400)
+    refined = forget(scene.family, scene.posterior, scene.data, forgotten, Policy(1e-12), on_step=seen.append)
+    assert [(step.rung, step.step) for step in seen[:3]] == [("influence", 1), ("newton", 1), ("newton", 2)]
+    assert len(seen) == sum(rung.steps for rung in refined.rungs)
+    residuals = [step.residual for step in seen]
+    assert residuals == sorted(residuals, reverse=True)
+    at = scene.family.expand(refined.posterior, scene.retained(forgotten))
+    assert residuals[-1] == float(at.gradient.norm()) < 1e-6 * residuals[0]
+    assert 0 < seen[0].seconds < seen[-1].seconds <= refined.seconds
+    assert {rung.solver for rung in refined.rungs} == {"cholesky"}
+    seen.clear()
+    retrained = forget(scene.family, scene.posterior, scene.data, torch.arange(5), policy, on_step=seen.append)
+    assert [(step.rung, step.step) for step in seen] == [("retrain", retrained.rungs[0].steps)]
+    assert retrained.rungs[0].solver is None
+
+
+def test_progress_rises_to_one(scene: Scene) -> None:
+    told: list[tuple[str, float]] = []
+    forget(
+        scene.family,
+        scene.posterior,
+        scene.data,
+        torch.arange(100),
+        Policy(1e-10),
+        on_progress=lambda phase, fraction: told.append((phase, fraction)),
+    )
+    fractions = [fraction for _, fraction in told]
+    assert [phase for phase, _ in told][:2] == ["influence", "newton"]
+    assert told[-1] == ("done", 1.0)
+    assert fractions == sorted(fractions)
+    assert fractions[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("forgotten", "message"),
+    [
+        (rows(), "at least one"),
+        (rows(-1), "outside 0..1999"),
+        (rows(2000), "outside 0..1999"),
+        (rows(5, 6, 5), "named twice"),
+        (torch.arange(2000), "delete the model"),
+        (torch.arange(1997), "3 rows cannot carry 4 components"),
+        (rows(1, 2).reshape(1, 2), "1-D tensor"),
+        (rows(1, 2).double(), "torch.int64"),
+        (torch.zeros(2000, dtype=torch.bool), "torch.int64"),
+    ],
+)
+def test_rows_that_cannot_be_forgotten_are_invalid_input(scene: Scene, forgotten: Tensor, message: str) -> None:
+    before = scene.posterior.flat().clone(), scene.data.clone()
+    with pytest.raises(InvalidInput, match=message):
+        forget(scene.family, scene.posterior, scene.data, forgotten, Policy(1e-6))
+    assert torch.equal(scene.posterior.flat(), before[0])
+    assert torch.equal(scene.data, before[1])
+
+
+def test_data_and_posterior_are_checked_first(scene: Scene) -> None:
+    broken = scene.data.clone()
+    broken[7, 1] = math.nan
+    with pytest.raises(InvalidInput, match="NaN"):
+        forget(scene.family, scene.posterior, broken, rows(1), Policy(1e-6))
+    with pytest.raises(InvalidInput, match="this mixture needs"):
+        forget(
+            scene.family, MeanFieldGaussian(scene.posterior.mean.T, scene.posterior.std.T), scene.data, rows(1), 1e-6
+        )
+
+
+def test_nothing_that_was_passed_in_changes(scene: Scene) -> None:
+    posterior, data, forgotten = scene.posterior.flat().clone(), scene.data.clone(), torch.arange(100)
+    forget(scene.family, scene.posterior, scene.data, forgotten, Policy(1e-12))
+    assert torch.equal(scene.posterior.flat(), posterior)
+    assert torch.equal(scene.data, data)
+    assert torch.equal(forgotten, torch.arange(100))
+
+
+def test_certificates_that_must_miss_are_not_computed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The divergence to the Newton point is a floor of the bound: only where that is low enough is it asked for."""
+    computed: list[float] = []
+
+    def counting(*arguments: object) -> object:
+        certificate = certify_expansion(*arguments)  # type: ignore[arg-type]
+        computed.append(certificate.epsilon)
+        return certificate
+
+    monkeypatch.setattr(ladder, "certify_expansion", counting)
+    forgotten = scene.of_classes(0, 1, each=400)
+    outcome = forget(scene.family, scene.posterior, scene.data, forgotten, Policy(1e-12))
+    influence, newton = outcome.rungs
+    assert (influence.epsilon, influence.level) == (math.inf, "none")
+    assert newton.steps > 1
+    assert computed == [outcome.certificate.epsilon]
+    assert outcome.certificate.epsilon <= 1e-12
+
+
+@pytest.mark.parametrize("removed", [3, 800])
+def test_a_kept_hessian_spares_a_pass_and_changes_nothing(
+    scene: Scene, removed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = train(scene.family, scene.data, scene.posterior, tolerance=0.0)
+    forgotten = torch.randperm(2000, generator=torch.Generator().manual_seed(3))[:removed]
+    expected = forget(scene.family, trained.posterior, scene.data, forgotten, Policy(1e-9))
+    expanded: list[int] = []
+
+    def counting(family: GaussianMixture, posterior: MeanFieldGaussian, data: Tensor) -> Expansion:
+        expanded.append(len(data))
+        return expand(family, posterior, data)
+
+    expand = GaussianMixture.expand
+    monkeypatch.setattr(GaussianMixture, "expand", counting)
+    outcome = forget(scene.family, trained.posterior, scene.data, forgotten, Policy(1e-9), hessian=trained.hessian)
+    assert set(expanded) == {2000 - removed}
+    assert torch.equal(outcome.posterior.flat(), expected.posterior.flat())
+    assert torch.equal(outcome.hessian, expand(scene.family, outcome.posterior, scene.retained(forgotten)).hessian)
+
+
+def test_a_wrong_hessian_costs_steps_not_the_certificate(scene: Scene) -> None:
+    forgotten = torch.arange(40)
+    retrained = train(scene.family, scene.retained(forgotten), scene.start, tolerance=0.0).posterior
+    wrong = 0.5 * scene.family.expand(scene.posterior, scene.data).hessian
+    outcome = forget(scene.family, scene.posterior, scene.data, forgotten, Policy(1e-9), hessian=wrong)
+    assert outcome.posterior.kl(retrained) <= outcome.certificate.epsilon <= 1e-9
+    assert outcome.rungs[-1].steps > 1
+
+
+def test_a_large_group_is_swept_before_newton_and_a_small_one_is_not(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept: list[int] = []
+
+    def counting(family: GaussianMixture, posterior: MeanFieldGaussian, data: Tensor) -> MeanFieldGaussian:
+        swept.append(len(data))
+        return sweep(family, posterior, data)
+
+    sweep = GaussianMixture.sweep
+    monkeypatch.setattr(GaussianMixture, "sweep", counting)
+    forget(scene.family, scene.posterior, scene.data, torch.arange(500), Policy(1e-9))
+    assert swept == []
+    forget(scene.family, scene.posterior, scene.data, torch.arange(501), Policy(1e-9))
+    assert swept == [1499] * 4
+
+
+def test_a_policy_below_rounding_is_missed_openly(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "_MAX_NEWTON_STEPS", 3)
+    outcome = forget(
+        scene.family, scene.posterior, scene.data, torch.arange(5), Policy(1e-300, rungs=("influence", "newton"))
+    )
+    assert not outcome.policy_met
+    assert outcome.certificate.level == "proved"
+    assert 1e-300 < outcome.certificate.epsilon < 1e-15
+    assert outcome.rungs[-1].steps == 3
+
+
+def test_a_basin_that_is_gone_is_reported_not_certified(scene: Scene) -> None:
+    """A whole class forgotten: its component has no minimum to go to nearby."""
+    policy = Policy(1e-6, rungs=("influence", "newton"))
+    outcome = forget(scene.family, scene.posterior, scene.data, scene.of_classes(0, each=500), policy)
+    assert (outcome.certificate.level, outcome.certificate.epsilon, outcome.policy_met) == ("none", math.inf, False)
+    assert outcome.certificate.reasons
+    assert [rung.level for rung in outcome.rungs] == ["none", "none"]
+
+
+def test_where_the_basin_is_gone_a_warm_restart_finds_another(scene: Scene) -> None:
+    forgotten = scene.of_classes(0, each=500)
+    outcome = forget(scene.family, scene.posterior, scene.data, forgotten, Policy(1e-6))
+    assert [rung.name for rung in outcome.rungs] == ["influence", "newton", "warm"]
+    assert (outcome.certificate.level, outcome.policy_met) == ("proved", True)
+    truth = train(scene.family, scene.retained(forgotten), scene.posterior, tolerance=0.0).posterior
+    assert outcome.posterior.kl(truth) <= outcome.certificate.epsilon <= 1e-6
+
+
+def test_the_last_rung_is_a_model_that_never_saw_the_rows(scene: Scene) -> None:
+    forgotten = torch.arange(100)
+    outcome = forget(scene.family, scene.posterior, scene.data, forgotten, Policy(1e-300))
+    assert [rung.name for rung in outcome.rungs] == ["influence", "newton", "warm", "retrain"]
+    assert (outcome.certificate.level, outcome.certificate.epsilon, outcome.policy_met) == ("retrained", 0.0, True)
+    retained = scene.retained(forgotten)
+    alone = train(scene.family, retained, scene.family.initial(retained, seed=0)).posterior
+    assert torch.equal(outcome.posterior.flat(), alone.flat())
+
+
+def test_where_only_retraining_will_do_nothing_else_is_tried(scene: Scene) -> None:
+    outcome = forget(scene.family, scene.posterior, scene.data, torch.arange(3), Policy(1e-3, level="retrained"))
+    assert [rung.name for rung in outcome.rungs] == ["retrain"]
+    assert outcome.policy_met
+
+
+def test_a_spent_budget_ends_the_climb(scene: Scene) -> None:
+    policy = Policy(1e-300, seconds=1e-9)
+    outcome = forget(scene.family, scene.posterior, scene.data, torch.arange(100), policy)
+    assert [rung.name for rung in outcome.rungs] == ["influence"]
+    assert not outcome.policy_met
+    assert outcome.certificate.level == "proved"
+
+
+def test_without_an_influence_step_newton_starts_at_the_trained_posterior(scene: Scene) -> None:
+    outcome = forget(scene.family, scene.posterior, scene.data, torch.arange(40), Policy(1e-9, rungs=("newton",)))
+    assert [rung.name for rung in outcome.rungs] == ["newton"]
+    assert outcome.policy_met
+
+
+def test_a_rung_that_fails_is_recorded_and_the_next_one_tried(scene: Scene) -> None:
+    """At a saddle neither an influence step nor Newton's can be solved for, and a warm restart stays on it."""
+    outcome = forget(scene.family, saddle(scene), scene.data, torch.arange(3), Policy(1e-6))
+    influence, newton, warm, retrained = outcome.rungs
+    assert "train it to convergence" in str(influence.failure)
+    assert (newton.level, newton.failure, warm.level) == ("none", None, "none")
+    assert warm.failure is not None
+    assert (retrained.name, retrained.level, outcome.policy_met) == ("retrain", "retrained", True)
+
+
+def test_a_model_at_a_saddle_cannot_forget_by_influence(scene: Scene) -> None:
+    with pytest.raises(NumericalFailure, match=r"influence: .*train it to convergence"):
+        forget(scene.family, saddle(scene), scene.data, torch.arange(3), Policy(1e-6, rungs=("influence",)))
+
+
+@pytest.mark.slow
+def test_one_after_another_or_all_at_once_is_the_same(scene: Scene) -> None:
+    """A thousand deletions: error does not add up, because each is judged by what is retained then."""
+    posterior, data, order = (
+        scene.posterior,
+        scene.data,
+        torch.randperm(2000, generator=torch.Generator().manual_seed(8)),
+    )
+    gone = torch.zeros(2000, dtype=torch.bool)
+    for position in order[:1000]:
+        at = int((~gone[:position]).sum())
+        outcome = forget(scene.family, posterior, data, torch.tensor([at]), Policy(1e-6))
+        gone[position] = True
+        posterior, data = outcome.posterior, scene.data[~gone]
+        assert outcome.policy_met
+    at_once = forget(scene.family, scene.posterior, scene.data, order[:1000], Policy(1e-6))
+    truth = train(scene.family, data, posterior, tolerance=0.0).posterior
+    for found in (outcome, at_once):
+        assert found.posterior.kl(truth) <= found.certificate.epsilon <= 1e-6

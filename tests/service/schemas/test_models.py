@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from service.family_configs import NETWORKS
+from service.schemas import models as model_schemas
+from service.schemas.models import InstalledFamilyManifest, Location, Manifest, Policy
+from service.store.datasets.layouts import Layout
+
+MANIFESTS: TypeAdapter[Manifest] = TypeAdapter(Manifest)
+CONFIGS: dict[str, tuple[dict[str, Any], Layout]] = {
+    "gaussian-mixture": (
+        {"components": 3, "dimensions": 2, "prior_std": 1.0},
+        Layout((3, 2), 2, least_rows=3),
+    ),
+    "linear-regression": ({"dimensions": 4, "noise_std": 0.5, "prior_std": 1.0}, Layout((4,), 5)),
+    "logistic-regression": (
+        {"dimensions": 4, "prior_std": 1.0, "draws": 8, "seed": 3},
+        Layout((4,), 5, classes=2),
+    ),
+    "softmax-regression": (
+        {"dimensions": 4, "classes": 3, "prior_std": 1.0, "draws": 8, "seed": 3},
+        Layout((3, 4), 5, classes=3),
+    ),
+    "mlp": (
+        {"dimensions": 4, "hidden": 5, "classes": 3, "prior_std": 0.5},
+        Layout((43,), 5, classes=3, least_rows=64, row_types=("float64", "float32")),
+    ),
+    "lenet5": (
+        {"prior_std": 0.5},
+        Layout((61_706,), 1025, classes=10, least_rows=64, row_types=("float64", "float32")),
+    ),
+}
+
+
+def manifest(family: str = "linear-regression", **changes: Any) -> dict[str, Any]:
+    config = CONFIGS.get(family, ({},))[0]
+    return {"name": "m", "family": family, "config": config, "policy": {"epsilon": 1e-3}, **changes}
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_each_family_knows_its_layout_and_keeps_its_configuration(family: str) -> None:
+    config, layout = CONFIGS[family]
+    found = MANIFESTS.validate_python(manifest(family))
+    assert (found.family, found.posterior) == (family, "variational")
+    assert (found.plain_config, found.layout) == (config, layout)
+
+
+def test_a_family_is_built_from_what_a_manifest_says() -> None:
+    """The worker gets exactly what was registered."""
+    import ml
+
+    for family, (config, layout) in CONFIGS.items():
+        assert ml.build(family, config).parameter_count == layout.parameter_count
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.parametrize("value", [None, "many", -1, 0, 10**9, [], float("nan"), float("inf")])
+def test_no_value_out_of_range_passes(family: str, value: object) -> None:
+    for key in CONFIGS[family][0]:
+        if (key, value) == ("seed", 0) or (key, value) == ("seed", 10**9):
+            continue
+        config = {**CONFIGS[family][0], key: value}
+        with pytest.raises(ValidationError) as refused:
+            MANIFESTS.validate_python(manifest(family, config=config))
+        assert refused.value.errors()[0]["loc"][1:] == ("config", key)
+    with pytest.raises(ValidationError):
+        MANIFESTS.validate_python(manifest(family, config={"depth": 3}))
+
+
+def test_draws_come_in_pairs_and_parameters_have_a_limit() -> None:
+    config = {**CONFIGS["softmax-regression"][0], "draws": 7}
+    with pytest.raises(ValidationError, match="multiple of 2"):
+        MANIFESTS.validate_python(manifest("softmax-regression", config=config))
+    config = {**CONFIGS["softmax-regression"][0], "dimensions": 4000}
+    with pytest.raises(ValidationError, match="12000 parameters; a worker keeps the Hessian"):
+        MANIFESTS.validate_python(manifest("softmax-regression", config=config))
+    large = {"dimensions": 1000, "hidden": 900, "classes": 10}
+    assert MANIFESTS.validate_python(manifest("mlp", config=large)).plain_config == {**large, "prior_std": 0.15}
+    with pytest.raises(ValidationError, match="1112110 parameters; a worker keeps dozens of draws"):
+        MANIFESTS.validate_python(manifest("mlp", config={**large, "hidden": 1100}))
+
+
+@pytest.mark.parametrize("family", NETWORKS)
+def test_samples_of_networks_are_refused_with_what_to_do(family: str) -> None:
+    with pytest.raises(ValidationError, match="Register variational parameters") as refused:
+        MANIFESTS.validate_python(manifest(family, posterior="samples"))
+    assert refused.value.errors()[0]["loc"] == (family, "posterior")
+
+
+@pytest.mark.parametrize("family", ["oracle", "Linear-Regression", "", None, 7])
+def test_an_unknown_family_is_refused(family: Any) -> None:
+    with pytest.raises(ValidationError) as refused:
+        MANIFESTS.validate_python({**manifest(), "family": family})
+    assert refused.value.errors()[0]["loc"] == ("installed", "family")
+
+
+def test_a_family_of_another_package_is_known_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = [EntryPoint("poisson-regression", "nowhere:Nothing", model_schemas.FAMILIES)]
+    monkeypatch.setattr(model_schemas, "entry_points", lambda group: installed)
+    found = MANIFESTS.validate_python(manifest("poisson-regression", config={"rate": 2, "names": ["a"]}))
+    assert isinstance(found, InstalledFamilyManifest)
+    assert (found.plain_config, found.layout) == ({"rate": 2, "names": ["a"]}, Layout())
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    for config in ({"n": 2**60}, {"n": float("nan")}, {"text": "x" * 20_000}, [], None, {"n": deep}):
+        with pytest.raises(ValidationError):
+            MANIFESTS.validate_python(manifest("poisson-regression", config=config))
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        ({"level": "proved", "rungs": ["influence", "newton"]}, "ask for level 'estimated'"),
+        ({"level": "estimated", "rungs": ["warm"]}, "allow influence, newton or retrain"),
+    ],
+)
+def test_a_policy_that_samples_cannot_meet_is_refused(policy: dict[str, Any], reason: str) -> None:
+    whole = {"epsilon": 1e-3, **policy}
+    assert MANIFESTS.validate_python(manifest(policy=whole)).policy == Policy(**whole)
+    with pytest.raises(ValidationError, match=reason):
+        MANIFESTS.validate_python(manifest(posterior="samples", policy=whole))
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        ({"level": "proved", "rungs": ["influence", "warm"]}, "certificates of networks are estimated"),
+        ({"level": "estimated", "rungs": ["newton"]}, "allow influence, warm or retrain"),
+    ],
+)
+def test_a_policy_that_networks_cannot_meet_is_refused(policy: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        MANIFESTS.validate_python(manifest("lenet5", policy={"epsilon": 1e-3, **policy}))
+    allowed = {"epsilon": 1e-3, **policy, "rungs": [*policy["rungs"], "retrain"]}
+    assert MANIFESTS.validate_python(manifest("lenet5", policy=allowed)).policy == Policy(**allowed)
+
+
+def test_samples_are_resampled_where_a_proof_is_asked_for() -> None:
+    found = MANIFESTS.validate_python(manifest(posterior="samples"))
+    assert (found.policy.level, found.policy.rungs[-1]) == ("proved", "retrain")
+
+
+def test_the_schema_tells_the_families_apart() -> None:
+    schema = json.dumps(MANIFESTS.json_schema())
+    assert all(
+        f"{name}Manifest" in schema
+        for name in ("GaussianMixture", "SoftmaxRegression", "MLP", "LeNet5", "InstalledFamily")
+    )
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "..", "a/../../b", "../a", "a\0b", "x" * 1001])
+def test_a_location_stays_inside(path: str) -> None:
+    good = {"posterior": "a/b", "records": "c..d", "subjects": "e"}
+    Location(**good)
+    with pytest.raises(ValidationError):
+        Location(**{**good, "records": path})

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.settings import key_sources
+from service.settings.key_sources import KeyUnavailable, read_key_file, replace_key_file, run_key_command
+
+SECRET = "c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0IHNlY3I="
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> Iterator[None]:
+    yield
+    run_key_command.cache_clear()
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """As careless as a process can be."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def key_file(folder: Path, mode: int = 0o600) -> Path:
+    path = folder / "signing.key"
+    path.write_text(SECRET + "\n")
+    path.chmod(mode)
+    return path
+
+
+def python(script: str) -> str:
+    return shlex.join([sys.executable, "-c", script])
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400])
+def test_a_file_of_ones_own_is_read(tmp_path: Path, mode: int) -> None:
+    assert read_key_file(key_file(tmp_path, mode)) == SECRET
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620, 0o601])
+def test_a_file_that_is_open_to_others_is_refused_with_what_to_do(tmp_path: Path, mode: int) -> None:
+    path = key_file(tmp_path, mode)
+    with pytest.raises(KeyUnavailable, match=f"LETHE_SIGNING_KEY_FILE .*`chmod 600 {path}`") as refusal:
+        read_key_file(path)
+    assert SECRET not in str(refusal.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(KeyUnavailable, match=r"LETHE_SIGNING_KEY_FILE .*No such file.*nowhere"):
+        read_key_file(tmp_path / "nowhere")
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_a_replaced_file_is_private_whatever_it_was_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = key_file(tmp_path, 0o644)
+    replace_key_file(path, "another")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert read_key_file(path) == "another"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_goes_on_leading_to_the_key(tmp_path: Path) -> None:
+    path, link = key_file(tmp_path), tmp_path / "link"
+    link.symlink_to(path)
+    replace_key_file(link, "another")
+    assert link.is_symlink()
+    assert path.read_text() == "another"
+
+
+def test_what_cannot_be_replaced_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "signing.key"
+    path.mkdir()
+    with pytest.raises(KeyUnavailable, match="cannot be written") as refusal:
+        replace_key_file(path, SECRET)
+    assert SECRET not in str(refusal.value)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_command_is_split_as_a_shell_would_but_run_without_one_and_once(tmp_path: Path) -> None:
+    noted = tmp_path / "runs"
+    script = f"open({str(noted)!r}, 'a').write('x'); print('$HOME; {SECRET}')"
+    assert [run_key_command(python(script)) for _ in range(2)] == [f"$HOME; {SECRET}"] * 2
+    assert noted.read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    ("line", "how"),
+    [
+        (python(f"import sys; print('{SECRET}'); sys.exit('{SECRET}')"), "ended with status 1"),
+        (f"/no/such/vault --token {SECRET}", "cannot be run as it is written"),
+        (f"vault 'read {SECRET}", "cannot be run as it is written"),
+    ],
+)
+def test_a_command_that_fails_is_told_without_what_it_said_or_was_given(
+    line: str, how: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(KeyUnavailable, match=f"LETHE_SIGNING_KEY_COMMAND {how}: run it by hand") as refusal:
+        run_key_command(line)
+    assert SECRET not in str(refusal.value)
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_a_command_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_sources, "COMMAND_SECONDS", 0.2)
+    with pytest.raises(KeyUnavailable, match="took longer than"):
+        run_key_command(python(f"import time; print('{SECRET}', flush=True); time.sleep(60)"))

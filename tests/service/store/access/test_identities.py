@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+from sqlalchemy import delete, select
+
+from service.settings import Settings
+from service.store.access.identities import (
+    Identity,
+    IdentityHasher,
+    anonymous_commitment,
+    commitment,
+    ensure_subjects,
+    find_subjects,
+    forget_subjects,
+)
+from service.store.database import Database
+from service.store.tables import Record, Subject
+from tests.samples import lookup, register_sample
+
+HASHER = IdentityHasher(bytes(range(32)))
+
+
+def test_spelling_of_an_email_does_not_matter() -> None:
+    one = HASHER.lookup(Identity("email", "Ada@Example.org "))
+    assert one == HASHER.lookup(Identity("email", "ada@example.org"))
+    composed, decomposed = "zo\u00eb@example.org", "zoe\u0308@example.org"
+    assert HASHER.lookup(Identity("email", composed)) == HASHER.lookup(Identity("email", decomposed))
+
+
+def test_type_value_and_key_all_matter() -> None:
+    one = HASHER.lookup(Identity("customer_id", "ada"))
+    assert one != HASHER.lookup(Identity("customer_id", "Ada"))
+    assert one != HASHER.lookup(Identity("email", "ada"))
+    assert one != IdentityHasher(bytes(32)).lookup(Identity("customer_id", "ada"))
+    # The separator keeps type and value apart.
+    assert HASHER.lookup(Identity("ab", "c")) != HASHER.lookup(Identity("a", "bc"))
+
+
+def test_a_commitment_needs_the_subjects_own_key() -> None:
+    lookup = HASHER.lookup(Identity("email", "ada@example.org"))
+    assert commitment(b"k" * 32, lookup) == commitment(b"k" * 32, lookup)
+    assert commitment(b"k" * 32, lookup) != commitment(b"l" * 32, lookup)
+    assert anonymous_commitment(lookup) != anonymous_commitment(lookup)
+
+
+def test_subjects_are_made_once(database: Database) -> None:
+    lookups = [HASHER.lookup(Identity("email", f"{number}@example.org")) for number in range(20)]
+    with database.writing() as session:
+        first = {lookup: subject.id for lookup, subject in ensure_subjects(session, lookups[:15]).items()}
+    with database.writing() as session:
+        again = {lookup: subject.id for lookup, subject in ensure_subjects(session, lookups[5:] * 2).items()}
+    assert len(first) == 15
+    assert len(again) == 15
+    assert all(first[lookup] == again[lookup] for lookup in lookups[5:15])
+
+
+def test_a_subject_without_records_loses_its_key(database: Database) -> None:
+    lookup = HASHER.lookup(Identity("email", "ada@example.org"))
+    with database.writing() as session:
+        subject = ensure_subjects(session, [lookup])[lookup]
+        assert forget_subjects(session, [subject.id]) == 1
+    with database.reading() as session:
+        assert find_subjects(session, [lookup]) == {}
+        assert session.scalars(select(Subject)).all() == []
+
+
+def test_of_two_workers_that_erase_the_last_records_at_once_one_destroys_the_key(
+    settings: Settings, database: Database
+) -> None:
+    models = [register_sample(settings, database) for _ in range(2)]
+    with database.reading() as session:
+        subject_id = find_subjects(session, [lookup(settings, 0)])[lookup(settings, 0)].id
+    both_erased = threading.Barrier(2)
+
+    def erase(model_id: uuid.UUID) -> int:
+        with database.writing() as session:
+            session.execute(delete(Record).where(Record.model_id == model_id))
+            if database.engine.dialect.name == "postgresql":  # on SQLite writers come one by one
+                both_erased.wait(timeout=20)
+            return forget_subjects(session, [subject_id])
+
+    with ThreadPoolExecutor() as pool:
+        assert sorted(pool.map(erase, models)) == [0, 1]
+    with database.reading() as session:
+        assert session.get(Subject, subject_id) is None

@@ -1,0 +1,149 @@
+"""Against a real server that speaks S3, and fsspec's own store in memory where that is enough."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import multiprocessing
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.store.artifacts import bucket as artifact_bucket
+from service.store.artifacts.bucket import ArtifactBucket
+from service.store.artifacts.store import draft_name
+from service.store.errors import ArtifactDamaged, ArtifactsAway, Gone
+from tests.s3_server import BUCKET, S3Server
+
+MODEL = uuid.uuid4()
+
+
+@pytest.fixture
+def url(s3: S3Server) -> str:
+    return f"s3://{BUCKET}/{uuid.uuid4()}"
+
+
+def object_file(s3: S3Server, url: str, digest: str) -> Path:
+    return s3.folder / url.removeprefix(f"s3://{BUCKET}/") / str(MODEL) / digest
+
+
+def test_another_host_sees_the_same(s3: S3Server, url: str) -> None:
+    here, there = ArtifactBucket(url), ArtifactBucket(url)
+    assert list(there.files()) == []
+    digest = here.put(MODEL, b"content")
+    assert there.get(MODEL, digest) == b"content"
+    assert [file.name for file in there.files()] == [digest]
+    there.destroy(MODEL, digest)
+    with pytest.raises(Gone):
+        here.get(MODEL, digest)
+    assert list(here.files()) == []
+
+
+def test_a_large_file_goes_up_in_parts(s3: S3Server, url: str) -> None:
+    """From a mapped file and an array, as registration and erasure hand them in."""
+    array = np.random.default_rng(3).integers(0, 256, 20 << 20, dtype=np.uint8)
+    with mmap.mmap(-1, 1 << 20) as mapped:
+        bucket = ArtifactBucket(url)
+        digest = bucket.put(MODEL, mapped, array.data)
+        assert digest == hashlib.sha256(bytes(1 << 20) + array.tobytes()).hexdigest()
+    assert len(bucket.get(MODEL, digest)) == 21 << 20
+
+
+def test_an_upload_that_breaks_off_shows_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = ArtifactBucket(url)
+
+    def break_off(file: Any, pieces: Any) -> None:
+        file.write(b"half")
+        raise ConnectionResetError
+
+    monkeypatch.setattr(artifact_bucket, "_write", break_off)
+    with pytest.raises(ArtifactsAway, match="ConnectionResetError"):
+        bucket.put(MODEL, b"half of it")
+    assert list(bucket.files()) == []
+
+
+def test_a_changed_object_is_noticed(s3: S3Server, url: str) -> None:
+    bucket = ArtifactBucket(url)
+    digest = bucket.put(MODEL, b"content")
+    object_file(s3, url, digest).write_bytes(b"Content")
+    with pytest.raises(ArtifactDamaged):
+        bucket.get(MODEL, digest)
+
+
+def test_a_missing_object_is_gone(s3: S3Server, url: str) -> None:
+    bucket = ArtifactBucket(url)
+    digest = bucket.put(MODEL, b"content")
+    object_file(s3, url, digest).unlink()
+    with pytest.raises(Gone):
+        bucket.get(MODEL, digest)
+
+
+def test_only_keys_of_ours_are_listed(s3: S3Server, url: str) -> None:
+    """A prefix inside ours may be another Lethe's, and a name that begins like ours is."""
+    bucket = ArtifactBucket(url)
+    digest = bucket.put(MODEL, b"content")
+    ArtifactBucket(f"{url}/inner").put(MODEL, b"of another")
+    ArtifactBucket(f"{url}-too").put(MODEL, b"of another")
+    object_file(s3, url, "notes.txt").write_bytes(b"")
+    draft = draft_name(digest)
+    object_file(s3, url, draft).write_bytes(b"")
+    assert {file.name for file in bucket.files()} == {digest, draft}
+
+
+def test_a_store_that_keeps_what_it_says_it_deleted_is_not_believed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = ArtifactBucket(url)
+    digest = bucket.put(MODEL, b"content")
+    monkeypatch.setattr(bucket._files, "rm_file", lambda key: None)
+    with pytest.raises(ArtifactsAway, match="still has it"):
+        bucket.destroy(MODEL, digest)
+
+
+def test_a_bucket_that_is_not_there_is_told(s3: S3Server) -> None:
+    with pytest.raises(ArtifactsAway, match="LETHE_ARTIFACT_URL"):
+        ArtifactBucket("s3://another-bucket/prefix").put(MODEL, b"content")
+
+
+def test_wrong_credentials_are_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(ArtifactsAway) as caught:
+        ArtifactBucket(url).put(MODEL, b"content")
+    assert "wrong" not in str(caught.value)
+
+
+def test_it_is_opened_after_a_fork(s3: S3Server, url: str) -> None:
+    """As workers do: the parent has used a store of its own before, and goes on using it."""
+    bucket = ArtifactBucket(url)
+    digest = bucket.put(MODEL, b"content")
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=_rewrite, args=(url, digest))
+    child.start()
+    child.join(20)
+    assert child.exitcode == 0
+    assert bucket.get(MODEL, digest) == b"content"
+
+
+def _rewrite(url: str, digest: str) -> None:
+    bucket = ArtifactBucket(url)
+    assert bucket.put(MODEL, bucket.get(MODEL, digest)) == digest
+
+
+def test_where_a_put_is_not_atomic_a_draft_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = ArtifactBucket(f"memory://{uuid.uuid4()}")
+    moved = []
+    move = bucket._files.mv
+    monkeypatch.setattr(bucket._files, "mv", lambda old, new: (moved.append((old, new)), move(old, new)))
+    digest = bucket.put(MODEL, b"content")
+    ((old, new),) = moved
+    assert Path(old).name.startswith(f".{digest}.")
+    assert Path(new).name == digest
+
+    def refuse(old: str, new: str) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(bucket._files, "mv", refuse)
+    with pytest.raises(ArtifactsAway):
+        bucket.put(MODEL, b"other")
+    assert [file.name for file in bucket.files()] == [digest]

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import os
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from service.store.artifacts import folder as artifact_folder
+from service.store.artifacts.folder import ArtifactFolder
+from service.store.errors import ArtifactDamaged, DiskFull, Gone
+from tests.full_disk import drafts_on_a_full_disk
+
+MODEL = uuid.uuid4()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ArtifactFolder:
+    return ArtifactFolder(tmp_path / "artifacts")
+
+
+def test_nothing_but_the_file_is_left(folder: ArtifactFolder) -> None:
+    digest = folder.put(MODEL, b"con", b"tent")
+    folder.put(MODEL, b"content")
+    path = folder.path(MODEL, digest)
+    assert [left.name for left in path.parent.iterdir()] == [digest]
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_changed_file_is_noticed(folder: ArtifactFolder) -> None:
+    digest = folder.put(MODEL, b"content")
+    folder.path(MODEL, digest).write_bytes(b"Content")
+    with pytest.raises(ArtifactDamaged):
+        folder.get(MODEL, digest)
+
+
+def test_what_is_destroyed_was_overwritten_before(folder: ArtifactFolder, tmp_path: Path) -> None:
+    """Another name of the same file shows what became of its blocks."""
+    content = os.urandom(artifact_folder.AT_ONCE + 5)
+    digest = folder.put(MODEL, content)
+    (tmp_path / "witness").hardlink_to(folder.path(MODEL, digest))
+    folder.destroy(MODEL, digest)
+    assert (tmp_path / "witness").read_bytes() == bytes(len(content))
+    assert list((tmp_path / "artifacts").iterdir()) == []  # nor does the folder tell that there was a model
+
+
+def test_a_file_destroyed_while_it_is_read_is_gone_and_not_damaged(
+    folder: ArtifactFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = folder.put(MODEL, b"content")
+    read = Path.read_bytes
+
+    def destroyed_meanwhile(path: Path) -> bytes:
+        content = read(path)
+        folder.destroy(MODEL, digest)
+        return bytes(len(content))
+
+    monkeypatch.setattr(Path, "read_bytes", destroyed_meanwhile)
+    with pytest.raises(Gone):
+        folder.get(MODEL, digest)
+
+
+def test_a_full_disk_leaves_what_was_there(folder: ArtifactFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = folder.put(MODEL, b"content")
+    monkeypatch.setattr(ArtifactFolder, "_draft", drafts_on_a_full_disk)
+    for content in (b"other", b"content"):
+        with pytest.raises(DiskFull, match="disk is full"):
+            folder.put(MODEL, content)
+    assert [path.name for path in folder.path(MODEL, digest).parent.iterdir()] == [digest]
+    assert folder.get(MODEL, digest) == b"content"
+    monkeypatch.undo()
+    folder.put(MODEL, b"other")
+
+
+def test_only_what_we_could_have_written_is_listed(folder: ArtifactFolder, tmp_path: Path) -> None:
+    digest = folder.put(MODEL, b"content")
+    path = folder.path(MODEL, digest)
+    draft = path.with_name(artifact_folder.draft_name(digest))
+    draft.touch()
+    for foreign in (path.with_name("notes.txt"), path.with_name(digest.upper()), tmp_path / "artifacts" / "README"):
+        foreign.touch()
+    (tmp_path / "artifacts" / "another").mkdir()
+    (tmp_path / "artifacts" / "another" / digest).touch()
+    listed = {file.name: file for file in folder.files()}
+    assert listed.keys() == {digest, draft.name}
+    assert (listed[digest].is_draft, listed[draft.name].is_draft) == (False, True)
+    os.utime(draft, (1e9, 1e9))
+    assert folder.modified_at(listed[draft.name]) == datetime.fromtimestamp(1e9, UTC)
+    draft.unlink()
+    assert folder.modified_at(listed[draft.name]) is None

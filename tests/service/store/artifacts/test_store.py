@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import threading
+import uuid
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select, update
+
+from service.settings import Settings
+from service.store.artifacts.bucket import ArtifactBucket
+from service.store.artifacts.folder import ArtifactFolder
+from service.store.artifacts.location import open_artifacts
+from service.store.artifacts.store import ArtifactStore, adopt, destroy_due, schedule_destruction, write_ahead
+from service.store.database import Database
+from service.store.errors import ArtifactsAway, Gone
+from service.store.models.registry import current_version
+from service.store.tables import Artifact, AuditEntry, now
+from tests import samples
+from tests.s3_server import BUCKET
+
+MODEL = uuid.uuid4()
+
+
+@pytest.fixture(params=["folder", "s3", "memory"])
+def artifacts(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
+    """The test runs once on each kind of store."""
+    if request.param == "folder":
+        return ArtifactFolder(tmp_path / "artifacts")
+    if request.param == "s3":
+        request.getfixturevalue("s3")
+    place = BUCKET if request.param == "s3" else ""
+    return ArtifactBucket(f"{request.param}://{place}/{uuid.uuid4()}")
+
+
+def make_due(database: Database, digest: str) -> None:
+    with database.writing() as session:
+        schedule_destruction(session, MODEL, digest, now() - timedelta(seconds=1))
+
+
+def test_what_is_put_comes_back(artifacts: ArtifactStore) -> None:
+    digest = artifacts.put(MODEL, b"con", memoryview(b"tent"))
+    assert artifacts.put(MODEL, b"content") == digest
+    assert artifacts.get(MODEL, digest) == b"content"
+    (file,) = artifacts.files()
+    assert (file.model_id, file.name) == (MODEL, digest)
+    modified_at = artifacts.modified_at(file)
+    assert modified_at is not None
+    assert abs(modified_at - now()) < timedelta(minutes=1)
+
+
+def test_a_destroyed_file_is_gone(artifacts: ArtifactStore) -> None:
+    digest = artifacts.put(MODEL, b"content")
+    (file,) = artifacts.files()
+    artifacts.destroy(MODEL, digest)
+    artifacts.destroy(MODEL, digest)
+    with pytest.raises(Gone):
+        artifacts.get(MODEL, digest)
+    assert list(artifacts.files()) == []
+    assert artifacts.modified_at(file) is None
+
+
+def test_a_file_nobody_adopted_is_destroyed_in_the_end(database: Database, artifacts: ArtifactStore) -> None:
+    orphan = write_ahead(database, artifacts, MODEL, "dataset", b"orphan")
+    adopted = write_ahead(database, artifacts, MODEL, "dataset", b"adopted")
+    with database.writing() as session:
+        adopt(session, MODEL, adopted)
+        assert session.get_one(Artifact, (MODEL, orphan)).destroy_at is not None
+    assert destroy_due(database, artifacts) == 0  # its time has not come
+    make_due(database, orphan)
+    assert destroy_due(database, artifacts) == 1
+    assert destroy_due(database, artifacts) == 0
+    assert artifacts.get(MODEL, adopted) == b"adopted"
+    with pytest.raises(Gone):
+        artifacts.get(MODEL, orphan)
+    with database.reading() as session:
+        entry = session.scalars(select(AuditEntry)).one()
+        assert (entry.action, entry.details["digest"]) == ("artifact.destroyed", orphan)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ArtifactFolder:
+    return ArtifactFolder(tmp_path / "artifacts")
+
+
+def test_destruction_goes_on_after_a_crash_between_file_and_row(database: Database, folder: ArtifactFolder) -> None:
+    digest = write_ahead(database, folder, MODEL, "dataset", b"content")
+    make_due(database, digest)
+    folder.destroy(MODEL, digest)  # and then the process died
+    assert destroy_due(database, folder) == 1
+    with database.reading() as session:
+        assert session.get_one(Artifact, (MODEL, digest)).destroyed_at is not None
+
+
+def test_content_that_comes_back_is_stored_again(database: Database, folder: ArtifactFolder) -> None:
+    digest = write_ahead(database, folder, MODEL, "posterior", b"content")
+    make_due(database, digest)
+    destroy_due(database, folder)
+    write_ahead(database, folder, MODEL, "posterior", b"content")
+    assert folder.get(MODEL, digest) == b"content"
+    with database.reading() as session:
+        assert session.get_one(Artifact, (MODEL, digest)).destroyed_at is None
+
+
+def test_content_that_comes_back_while_it_is_destroyed_is_there_in_the_end(
+    database: Database, folder: ArtifactFolder
+) -> None:
+    """The retry of a batch makes the same files as the attempt whose files are due."""
+    digest = write_ahead(database, folder, MODEL, "dataset", b"content")
+    make_due(database, digest)
+    writer = threading.Thread(target=write_ahead, args=(database, folder, MODEL, "dataset", b"content"))
+
+    class Overtaken(ArtifactFolder):
+        def destroy(self, model_id: uuid.UUID, name: str) -> None:
+            writer.start()
+            writer.join(0.3)  # as far as it gets: it must not get to the file
+            super().destroy(model_id, name)
+
+    assert destroy_due(database, Overtaken(folder.path(MODEL, digest).parents[1])) == 1
+    writer.join()
+    assert folder.get(MODEL, digest) == b"content"
+    with database.reading() as session:
+        assert session.get_one(Artifact, (MODEL, digest)).destroyed_at is None
+
+
+def test_what_was_destroyed_before_it_was_needed_is_not_adopted(database: Database, folder: ArtifactFolder) -> None:
+    digest = write_ahead(database, folder, MODEL, "dataset", b"content")
+    make_due(database, digest)
+    destroy_due(database, folder)
+    with pytest.raises(ArtifactsAway, match="try again"), database.writing() as session:
+        adopt(session, MODEL, digest)
+
+
+def test_a_file_that_cannot_be_destroyed_holds_up_no_other(database: Database, folder: ArtifactFolder) -> None:
+    stuck, other = (write_ahead(database, folder, MODEL, "dataset", content) for content in (b"stuck", b"other"))
+    for digest in (stuck, other):
+        make_due(database, digest)
+    folder.path(MODEL, stuck).unlink()
+    folder.path(MODEL, stuck).mkdir()
+    assert destroy_due(database, folder) == 1
+    assert [file.name for file in folder.files()] == [stuck]
+    folder.path(MODEL, stuck).rmdir()
+    assert destroy_due(database, folder) == 1  # it stayed due
+
+
+def test_what_a_current_version_stands_on_is_never_destroyed(settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database)
+    with database.writing() as session:
+        version = current_version(session, model_id)
+        session.execute(update(Artifact).values(destroy_at=now() - timedelta(seconds=1)))
+    assert destroy_due(database, open_artifacts(settings)) == 0
+    assert open_artifacts(settings).get(model_id, version.posterior_digest)

@@ -1,0 +1,139 @@
+"""What a batch takes: the earliest deadline first, up to the limits, and nothing that needs no worker."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import delete, select, update
+
+from service.settings import Settings
+from service.store.batches import lifecycle as batches
+from service.store.batches.lifecycle import Claim, ClaimTerms
+from service.store.batches.selection import Limits
+from service.store.database import Database
+from service.store.states import DeletionStatus
+from service.store.tables import Deletion, DeletionTarget, Record, now
+from tests import samples
+
+
+def claim(
+    database: Database, model_id: uuid.UUID, limits: Limits, window_seconds: float = 0.0, turn: int | None = None
+) -> Claim | None:
+    with database.writing() as session:
+        return batches.claim(session, model_id, "worker", ClaimTerms(30, 3, window_seconds, limits), turn)
+
+
+def taken(claimed: Claim | None) -> list[uuid.UUID]:
+    assert claimed is not None
+    return [deletion_id for deletion_id, _ in claimed.requests]
+
+
+def end(database: Database, claimed: Claim | None) -> None:
+    """As if it were published: its deletions are done."""
+    assert claimed is not None
+    with database.writing() as session:
+        batches.end(session, claimed.batch_id, batches.BatchStatus.PUBLISHED)
+        done = update(DeletionTarget).where(DeletionTarget.batch_id == claimed.batch_id)
+        session.execute(done.values(status=DeletionStatus.COMPLETED))
+
+
+def change(database: Database, deletion_id: uuid.UUID, **columns: object) -> None:
+    with database.writing() as session:
+        session.execute(update(Deletion).where(Deletion.id == deletion_id).values(**columns))
+
+
+def limit(database: Database, deletion_id: uuid.UUID, batch_limit: int) -> None:
+    with database.writing() as session:
+        one = update(DeletionTarget).where(DeletionTarget.deletion_id == deletion_id)
+        session.execute(one.values(batch_limit=batch_limit))
+
+
+def test_the_earliest_deadline_comes_first_and_the_batch_ends_at_its_limit(
+    settings: Settings, database: Database
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    asked = [samples.ask(settings, database, number).deletion.id for number in range(5)]
+    change(database, asked[4], due_at=now() + timedelta(days=1))
+    change(database, asked[2], due_at=now() - timedelta(days=1))
+    order = [asked[2], asked[4], asked[0], asked[1], asked[3]]
+    limits, seen = Limits(most_deletions=2), []
+    for size in (2, 2, 1):
+        claimed = claim(database, model_id, limits)
+        assert len(taken(claimed)) == size
+        seen.append(set(taken(claimed)))
+        end(database, claimed)
+    assert seen == [set(order[:2]), set(order[2:4]), set(order[4:])]
+    assert claim(database, model_id, limits) is None
+
+
+@pytest.mark.parametrize(("fraction", "people"), [(0.39, 3), (0.4, 4), (1.0, 6)])
+def test_no_batch_forgets_more_than_its_share_of_the_records(
+    settings: Settings, database: Database, fraction: float, people: int
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    for number in (0, 0, 1, 2, 3, 4, 5):  # the same person twice counts once
+        samples.ask(settings, database, number)
+    claimed = claim(database, model_id, Limits(largest_fraction=fraction))
+    assert claimed is not None
+    assert list(claimed.forgotten) == list(range(people * samples.ROWS_EACH))
+
+
+def test_a_deletion_that_is_more_than_the_share_by_itself_is_taken_alone(
+    settings: Settings, database: Database
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    large = samples.ask(settings, database, *range(8)).deletion.id
+    samples.ask(settings, database, 9)
+    assert taken(claim(database, model_id, Limits(largest_fraction=0.1))) == [large]
+
+
+def test_a_batch_is_as_small_as_the_smallest_limit_in_it(settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database)
+    asked = [samples.ask(settings, database, number).deletion.id for number in range(6)]
+    limit(database, asked[2], 3)
+    limit(database, asked[4], 1)
+    sizes = []
+    for _ in range(3):
+        claimed = claim(database, model_id, Limits())
+        sizes.append(set(taken(claimed)))
+        end(database, claimed)
+    # The fourth has no limit, and yet the fifth may not join it.
+    assert sizes == [set(asked[:3]), {asked[3]}, {asked[4]}]
+    assert taken(claim(database, model_id, Limits())) == [asked[5]]
+
+
+def test_what_is_erased_already_is_completed_on_the_way(settings: Settings, database: Database) -> None:
+    """Also when a whole batch of it stands before the first that needs a worker."""
+    model_id = samples.register_sample(settings, database)
+    erased = [samples.ask(settings, database, 1).deletion.id for _ in range(5)]
+    waiting = samples.ask(settings, database, 2).deletion.id
+    with database.writing() as session:
+        session.execute(delete(Record).where(Record.record.in_(range(4, 8))))
+    assert taken(claim(database, model_id, Limits(most_deletions=2))) == [waiting]
+    with database.reading() as session:
+        statuses = dict(session.execute(select(Deletion.id, Deletion.status)).all())
+    assert statuses == {**dict.fromkeys(erased, "completed"), waiting: "running"}
+
+
+def test_a_deletion_in_backoff_does_not_ride_along_in_a_long_window(settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database)
+    failed, fresh, due = (samples.ask(settings, database, number).deletion.id for number in range(3))
+    with database.writing() as session:
+        soon = now() + timedelta(minutes=5)
+        for deletion_id, attempts in ((failed, 1), (fresh, 0)):
+            one = update(DeletionTarget).where(DeletionTarget.deletion_id == deletion_id)
+            session.execute(one.values(not_before=soon, attempts=attempts))
+    assert set(taken(claim(database, model_id, Limits(), window_seconds=3600))) == {fresh, due}
+
+
+def test_a_doorbell_is_answered_by_the_first_batch_that_begins_after_it(settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database)
+    for number in range(3):
+        samples.ask(settings, database, number)
+    limits = Limits(most_deletions=1)
+    end(database, claim(database, model_id, limits, turn=0))
+    assert claim(database, model_id, limits, turn=0) is None
+    end(database, claim(database, model_id, limits, turn=1))
+    assert claim(database, model_id, limits) is not None  # whoever names no turn may always

@@ -1,0 +1,127 @@
+"""One deletion that cannot be done does not hold up the others."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select, update
+
+from service.settings import Settings
+from service.store.batches import lifecycle as batches
+from service.store.batches.lifecycle import Claim, ClaimTerms
+from service.store.database import Database
+from service.store.deletions import interventions
+from service.store.deletions.listing import Criteria
+from service.store.tables import Batch, DeletionTarget, now
+from tests import samples
+
+TERMS = ClaimTerms(lease_seconds=30, max_attempts=2, window_seconds=0)
+
+
+def claim(database: Database, model_id: uuid.UUID) -> Claim:
+    with database.writing() as session:
+        session.execute(update(DeletionTarget).values(not_before=now()))  # nobody waits for the backoff
+        found = batches.claim(session, model_id, "worker", TERMS)
+    assert found is not None
+    return found
+
+
+def fail(database: Database, claimed: Claim, *, permanent: bool, splits: bool = True) -> Batch:
+    with database.writing() as session:
+        batches.fail(session, claimed.batch_id, "it broke.", permanent=permanent, max_attempts=2, splits=splits)
+        return session.get_one(Batch, claimed.batch_id)
+
+
+def targets(database: Database) -> list[DeletionTarget]:
+    with database.reading() as session:
+        return list(session.scalars(select(DeletionTarget).order_by(DeletionTarget.received_at)))
+
+
+def ask(settings: Settings, database: Database, count: int) -> uuid.UUID:
+    model_id = samples.register_sample(settings, database)
+    for number in range(count):
+        samples.ask(settings, database, number)
+    return model_id
+
+
+def test_a_permanent_failure_of_several_releases_them_at_once(settings: Settings, database: Database) -> None:
+    model_id = ask(settings, database, 5)
+    failed = fail(database, claim(database, model_id), permanent=True)
+    assert (failed.status, failed.failure) == (
+        "failed",
+        "it broke. 5 of its 5 deletions go on in batches of at most 3.",
+    )
+    for target in targets(database):
+        assert (target.status, target.batch_limit, target.attempts) == ("pending", 3, 0)
+        assert target.not_before <= now()
+        assert target.failure == (
+            "it broke. It goes on by itself in a batch of at most 3, so that no other deletion holds it up."
+        )
+
+
+def test_halves_are_rounded_up_and_end_at_one_alone(settings: Settings, database: Database) -> None:
+    model_id, sizes = ask(settings, database, 5), []
+    while any(target.status == "pending" for target in targets(database)):
+        claimed = claim(database, model_id)
+        sizes.append(len(claimed.requests))
+        fail(database, claimed, permanent=True)
+    assert sizes == [5, 3, 2, 1, 1, 2, 1, 1, 1]
+    for target in targets(database):
+        assert (target.status, target.attempts, target.failure) == ("failed", 1, "it broke.")
+
+
+def test_a_failure_that_may_pass_is_halved_after_the_last_attempt(settings: Settings, database: Database) -> None:
+    model_id = ask(settings, database, 4)
+    failed = fail(database, claim(database, model_id), permanent=False)
+    assert failed.failure == "it broke."
+    assert {target.batch_limit for target in targets(database)} == {None}
+    failed = fail(database, claim(database, model_id), permanent=False)
+    assert "batches of at most 2" in (failed.failure or "")
+    assert {(target.status, target.batch_limit) for target in targets(database)} == {("pending", 2)}
+    fail(database, claim(database, model_id), permanent=False)  # it has no more attempts to spend on this size
+    assert [target.batch_limit for target in targets(database)] == [1, 1, 2, 2]
+
+
+def test_only_those_without_attempts_left_are_released(settings: Settings, database: Database) -> None:
+    model_id = ask(settings, database, 2)
+    with database.writing() as session:
+        session.scalars(select(DeletionTarget).order_by(DeletionTarget.received_at)).first().attempts = 1  # type: ignore[union-attr]
+    failed = fail(database, claim(database, model_id), permanent=False)
+    assert failed.failure == "it broke. 1 of its 2 deletions go on in batches of at most 1."
+    assert [(target.attempts, target.batch_limit) for target in targets(database)] == [(1, 1), (1, None)]
+
+
+def test_what_has_nothing_to_do_with_the_deletions_is_not_halved(settings: Settings, database: Database) -> None:
+    model_id = ask(settings, database, 3)
+    for _ in range(2):
+        failed = fail(database, claim(database, model_id), permanent=False, splits=False)
+    assert failed.failure == "it broke."
+    assert {(target.status, target.failure) for target in targets(database)} == {("failed", "it broke.")}
+
+
+def test_a_batch_that_kills_its_workers_is_halved(settings: Settings, database: Database) -> None:
+    """The next worker may live through a smaller one."""
+    model_id = ask(settings, database, 4)
+    sizes = []
+    for _ in range(4):
+        claimed = claim(database, model_id)
+        sizes.append(len(claimed.requests))
+        with database.writing() as session:
+            session.execute(update(Batch).values(lease_expires_at=now() - timedelta(seconds=1)))
+    assert sizes == [4, 4, 2, 1]
+    claim(database, model_id)
+    first = targets(database)[0]
+    assert (first.status, first.failure) == ("failed", batches.WORKER_SILENT)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_whoever_retries_forgets_the_limit(settings: Settings, database: Database, count: int) -> None:
+    model_id = ask(settings, database, count)
+    while any(target.status == "pending" for target in targets(database)):
+        fail(database, claim(database, model_id), permanent=True)
+    with database.writing() as session:
+        interventions.retry_matching(session, Criteria(), "operator")
+    assert {(target.status, target.batch_limit) for target in targets(database)} == {("pending", None)}
+    assert len(claim(database, model_id).requests) == count

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from service.settings import Settings
+from service.store.batches import lifecycle as batches
+from service.store.batches.lifecycle import Claim, ClaimTerms
+from service.store.database import Database
+from service.store.deletions.interventions import cancel, retry
+from service.store.models.policies import strictest
+from service.store.models.registry import change_policy
+from service.store.tables import DeletionTarget
+from tests import samples
+
+LOOSE = {"epsilon": 1.0, "level": "estimated", "rungs": ["influence"], "seconds": 9.0}
+FIRST = {"epsilon": 1e-6, "level": "proved", "rungs": samples.RUNGS, "seconds": None}
+
+
+def policy(**changes: Any) -> dict[str, Any]:
+    return {**FIRST, **changes}
+
+
+@pytest.mark.parametrize(
+    ("current", "frozen", "expected"),
+    [
+        (FIRST, [], FIRST),
+        (LOOSE, [FIRST], {**LOOSE, "epsilon": 1e-6, "level": "proved"}),
+        (FIRST, [LOOSE], FIRST),
+        (LOOSE, [policy(epsilon=0.5), policy(level="estimated")], {**LOOSE, "epsilon": 1e-6, "level": "proved"}),
+        (
+            LOOSE,
+            [policy(level="retrained")],
+            {"epsilon": 1e-6, "level": "retrained", "rungs": ["influence", "retrain"], "seconds": 9.0},
+        ),
+    ],
+)
+def test_the_strictest_promise_counts_by_the_means_of_today(
+    current: dict[str, Any], frozen: list[dict[str, Any]], expected: dict[str, Any]
+) -> None:
+    before = dict(current)
+    assert strictest(current, frozen) == expected
+    assert current == before
+
+
+def claimed(database: Database, model_id: uuid.UUID) -> Claim:
+    with database.writing() as session:
+        found = batches.claim(session, model_id, "worker", ClaimTerms(30, 3, 0))
+    assert found is not None
+    return found
+
+
+def change(database: Database, model_id: uuid.UUID, policy: dict[str, Any]) -> None:
+    with database.writing() as session:
+        change_policy(session, model_id, policy, "test")
+
+
+def test_a_request_keeps_what_it_was_promised(settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database)
+    samples.ask(settings, database, 1)
+    change(database, model_id, policy(epsilon=1e-3))
+    samples.ask(settings, database, 2)
+    change(database, model_id, LOOSE)
+    with database.reading() as session:
+        epsilons = {target.policy and target.policy["epsilon"] for target in session.scalars(select(DeletionTarget))}
+    assert epsilons == {1e-6, 1e-3}
+    assert claimed(database, model_id).policy == {**LOOSE, "epsilon": 1e-6, "level": "proved"}
+
+
+def test_only_who_came_before_a_change_is_bound_by_the_old_policy(settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database)
+    change(database, model_id, LOOSE)
+    samples.ask(settings, database, 1)
+    assert claimed(database, model_id).policy == LOOSE
+
+
+def test_a_stricter_policy_binds_also_who_waits(settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database)
+    samples.ask(settings, database, 1)
+    change(database, model_id, policy(epsilon=1e-9, seconds=60.0))
+    assert claimed(database, model_id).policy == policy(epsilon=1e-9, seconds=60.0)
+
+
+def test_what_failed_keeps_its_promise_and_gets_the_new_means(settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database, rungs=["influence"])
+    failed = samples.ask(settings, database, 1).deletion.id
+    with database.writing() as session:
+        batch = batches.claim(session, model_id, "worker", ClaimTerms(30, 3, 0))
+        assert batch is not None
+        batches.fail(session, batch.batch_id, "bound above policy", permanent=True, max_attempts=3)
+    change(database, model_id, policy(epsilon=1.0))
+    with database.writing() as session:
+        retry(session, failed, None, "test")
+    assert claimed(database, model_id).policy == FIRST
+
+
+def test_what_is_over_is_left_alone(settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database)
+    taken_back = samples.ask(settings, database, 1).deletion.id
+    with database.writing() as session:
+        cancel(session, taken_back, None, "test")
+    change(database, model_id, LOOSE)
+    with database.reading() as session:
+        assert session.scalars(select(DeletionTarget)).one().policy is None

@@ -1,0 +1,194 @@
+"""Posting to a URL that somebody else chose: what the courier does and refuses, against real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from service.settings.callback_targets import NOT_ENCRYPTED, NOT_PUBLIC, AllowedTargets
+from service.store.signing.processor_identity import _self_signed
+from tests.receiver import receiving
+from worker.callbacks.delivery import Courier, Forbidden, NotDelivered
+from worker.callbacks.message import Message
+
+LOOPBACK = AllowedTargets.parse("127.0.0.0/8")
+
+
+class Names:
+    """A resolver that gives the next answer each time it is asked."""
+
+    def __init__(self, *answers: Sequence[str]) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, int]] = []
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        self.asked.append((host, port))
+        return self.answers.pop(0)
+
+
+def deliver(
+    url: str,
+    targets: AllowedTargets = LOOPBACK,
+    names: Names | None = None,
+    tls: ssl.SSLContext | None = None,
+    timeout_seconds: float = 5.0,
+) -> None:
+    chosen = {} if names is None else {"resolve": names}
+    courier = Courier(targets, timeout_seconds, tls or ssl.create_default_context(), **chosen)
+    asyncio.run(courier.deliver(Message(url, b"{}", {"Content-Type": "application/json"})))
+
+
+def test_what_arrives() -> None:
+    with receiving() as receiver:
+        deliver(receiver.url("/hook?key=a%20b"))
+    (received,) = receiver.received
+    assert (received.path, received.body) == ("/hook?key=a%20b", b"{}")
+    assert received.headers["Content-Type"] == "application/json"
+    assert received.headers["Host"] == f"127.0.0.1:{receiver.port}"
+    assert received.headers["User-Agent"].startswith("lethe/")
+
+
+def test_the_name_is_resolved_once_and_its_address_kept() -> None:
+    """A name that answers with another address a moment later gains nothing."""
+    names = Names(["127.0.0.1"], ["169.254.169.254"])
+    with receiving() as receiver:
+        deliver(receiver.url(host="hooks.example"), names=names)
+        assert names.asked == [("hooks.example", receiver.port)]
+        assert receiver.received[0].headers["Host"] == f"hooks.example:{receiver.port}"
+        with pytest.raises(Forbidden, match="only to targets"):  # judged anew for each attempt
+            deliver(receiver.url(host="hooks.example"), names=names)
+    assert len(receiver.received) == 1
+
+
+@pytest.mark.parametrize(
+    ("scheme", "targets", "reason"),
+    [("https", AllowedTargets(), NOT_PUBLIC), ("http", AllowedTargets(), NOT_ENCRYPTED)],
+)
+def test_what_is_not_public_is_never_called(scheme: str, targets: AllowedTargets, reason: str) -> None:
+    with receiving() as receiver, pytest.raises(Forbidden) as refused:
+        deliver(receiver.url(scheme=scheme), targets)
+    assert str(refused.value) == reason
+    assert receiver.received == []
+
+
+@pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "127.1", "localhost"])
+def test_another_spelling_of_an_address_is_judged_by_what_it_means(host: str) -> None:
+    with receiving() as receiver, pytest.raises(Forbidden):
+        deliver(receiver.url(host=host, scheme="https"), AllowedTargets())
+    assert receiver.received == []
+
+
+def test_no_proxy_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with receiving() as receiver, receiving() as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url(""))
+        deliver(receiver.url())
+    assert (len(receiver.received), proxy.received) == (1, [])
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_redirect_is_followed(status: int) -> None:
+    with receiving() as receiver, receiving() as elsewhere:
+        receiver.statuses, receiver.answer_headers = [status], {"Location": elsewhere.url()}
+        with pytest.raises(NotDelivered, match=f"answered {status}"):
+            deliver(receiver.url())
+    assert (len(receiver.received), elsewhere.received) == (1, [])
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Key and certificate of hooks.example."""
+    folder = tmp_path_factory.mktemp("tls")
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    (folder / "key.pem").write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))
+    (folder / "certificate.pem").write_text(_self_signed("hooks.example", key))
+    return folder / "key.pem", folder / "certificate.pem"
+
+
+@pytest.mark.parametrize(
+    ("host", "trusted"), [("hooks.example", True), ("other.example", True), ("hooks.example", False)]
+)
+def test_the_certificate_is_checked_for_the_name(certified: tuple[Path, Path], host: str, trusted: bool) -> None:
+    key, certificate = certified
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(certificate, key)
+    asking = ssl.create_default_context(cafile=certificate) if trusted else ssl.create_default_context()
+    right = trusted and host == "hooks.example"
+    with receiving(serving) as receiver:
+        if right:
+            deliver(receiver.url(host=host, scheme="https"), names=Names(["127.0.0.1"]), tls=asking)
+        else:
+            with pytest.raises(NotDelivered, match="certificate must be valid"):
+                deliver(receiver.url(host=host, scheme="https"), names=Names(["127.0.0.1"]), tls=asking)
+    assert len(receiver.received) == int(right)
+
+
+@contextmanager
+def answering(talk: Callable[[socket.socket, threading.Event], None]) -> Iterator[str]:
+    """A server that reads a request and then talks as it likes, until the test is over."""
+    listener, over = socket.create_server(("127.0.0.1", 0)), threading.Event()
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            with suppress(OSError):  # the caller hangs up, as it should
+                talk(connection, over)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    finally:
+        over.set()
+        thread.join()
+        listener.close()
+
+
+def test_an_answer_that_never_ends_is_cut_off() -> None:
+    def drip(connection: socket.socket, over: threading.Event) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+        while not over.wait(0.05):
+            connection.sendall(b"x")
+
+    started = time.monotonic()
+    with answering(drip) as url, pytest.raises(NotDelivered, match=r"within 0\.4 seconds"):
+        deliver(url, timeout_seconds=0.4)
+    assert time.monotonic() - started < 5
+
+
+def test_the_body_of_the_answer_is_not_waited_for() -> None:
+    def promise(connection: socket.socket, over: threading.Event) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n")
+        over.wait(20)
+
+    started = time.monotonic()
+    with answering(promise) as url:
+        deliver(url, timeout_seconds=20)
+    assert time.monotonic() - started < 10
+
+
+def test_a_receiver_that_is_not_there_is_told_in_plain_words() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    with pytest.raises(NotDelivered, match="could not be reached"):
+        deliver(f"http://127.0.0.1:{port}/")
+
+
+def test_a_name_that_nobody_knows_is_told_in_plain_words() -> None:
+    async def unknown(host: str, port: int) -> Sequence[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    courier = Courier(LOOPBACK, 5, ssl.create_default_context(), unknown)
+    with pytest.raises(NotDelivered, match="could not be resolved"):
+        asyncio.run(courier.deliver(Message("https://nowhere.example/", b"{}", {})))

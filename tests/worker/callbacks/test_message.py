@@ -1,0 +1,69 @@
+"""What a callback to an OpenDSR platform says, whatever the deletion has come to."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from service.settings import Settings, load_settings, processor_identity
+from service.store.callbacks.outbox import Claimed
+from service.store.signing.statements import StatementSigner
+from service.store.tables import now
+from worker.callbacks.message import Writer
+
+DUE = "2026-12-16T09:30:00Z"
+URL = "https://platform.example/callback"
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setattr(processor_identity, "KEY_BITS", 2048)  # quicker to make
+    for name in ("DATABASE_URL", "REDIS_URL"):
+        monkeypatch.delenv(name, raising=False)
+    return load_settings(tmp_path)
+
+
+def claimed(status: str, certificates: int) -> Claimed:
+    deletion_id = uuid.uuid4()
+    found = [f"/api/v1/certificates/{uuid.uuid4()}" for _ in range(certificates)]
+    message = {"status": status, "occurred_at": DUE, "due_at": DUE, "certificates": found, "absence": None}
+    return Claimed(uuid.uuid4(), 1, deletion_id, URL, message, 1, now(), "acme", uuid.uuid4())
+
+
+@pytest.mark.parametrize(
+    ("status", "certificates", "shown"),
+    [("running", 0, "in_progress"), ("completed", 2, "completed"), ("completed", 0, "completed")],
+)
+def test_what_the_contract_demands_and_no_address_that_is_not_known(
+    settings: Settings, status: str, certificates: int, shown: str
+) -> None:
+    told = claimed(status, certificates)
+    written = Writer(settings, StatementSigner(settings.signing_key_bytes())).write(told)
+    assert json.loads(written.body) == {
+        "controller_id": "acme",
+        "expected_completion_time": DUE,
+        "status_callback_url": URL,
+        "subject_request_id": str(told.subject_request_id),
+        "request_status": shown,
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "certificates", "base", "told"),
+    [
+        ("completed", 2, "https://lethe.example", True),
+        ("completed", 1, "https://lethe.example/behind/a/proxy/", True),
+        ("completed", 0, "https://lethe.example", False),
+        ("running", 0, "https://lethe.example", False),
+        ("completed", 2, "", False),
+    ],
+)
+def test_where_the_results_are(settings: Settings, status: str, certificates: int, base: str, told: bool) -> None:
+    about, signer = claimed(status, certificates), StatementSigner(settings.signing_key_bytes())
+    body = json.loads(Writer(settings.model_copy(update={"public_url": base}), signer).write(about).body)
+    url = f"{base.rstrip('/')}/api/v1/deletions/{about.deletion_id}"
+    expected = {"results_url": url, "results_count": certificates} if told else {}
+    assert {name: body[name] for name in ("results_url", "results_count") if name in body} == expected

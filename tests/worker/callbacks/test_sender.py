@@ -1,0 +1,310 @@
+"""Callbacks from a change of status to a receiver that checks their signatures."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from sqlalchemy import select, text, update
+
+from service.settings import Settings, processor_identity
+from service.settings.callback_targets import NOT_PUBLIC
+from service.store.batches import lifecycle as batches
+from service.store.callbacks import outbox
+from service.store.database import Database
+from service.store.deletions import opendsr
+from service.store.deletions.creation import NewDeletion
+from service.store.deletions.opendsr import Submission
+from service.store.signing.processor_identity import ProcessorIdentity
+from service.store.tables import AuditEntry, Callback, Deletion, SigningKey, now
+from tests import samples
+from tests.conftest import wait_until
+from tests.receiver import Received, Receiver, receiving
+from worker.callbacks.sender import LONGEST_DELAY, Sender, retry_time, run_callbacks
+from worker.context import Workshop
+from worker.forget import forget_pending
+from worker.sweep import run_sweep
+
+NOBODY = 999
+SUBJECT_REQUEST = uuid.UUID("a7551968-d5d6-44b2-9831-815ac9017798")
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as running:
+        yield running
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Nothing is retried by itself within a test: `now_due` moves the clock."""
+    changes = {"callback_allow": "127.0.0.0/8", "callback_base_seconds": 1000.0, "callback_attempts": 2}
+    return settings.model_copy(update={**changes, "callback_timeout_seconds": 15.0})
+
+
+@pytest.fixture
+def sender(settings: Settings) -> Iterator[Sender]:
+    opened = Sender.open(settings)
+    yield opened
+    opened.database.close()
+
+
+def now_due(database: Database) -> None:
+    with database.writing() as session:
+        session.execute(update(Callback).values(not_before=now(), lease_expires_at=None))
+
+
+def rows(database: Database) -> Sequence[Callback]:
+    with database.reading() as session:
+        return session.scalars(select(Callback).order_by(Callback.sequence)).all()
+
+
+def bodies(receiver: Receiver) -> list[Any]:
+    return [json.loads(received.body) for received in receiver.received]
+
+
+def assert_ours(sender: Sender, received: Received) -> None:
+    """As docs/callbacks.md tells receivers to check it."""
+    kind, body = b"application/vnd.lethe.callback.v1+json", received.body
+    signed = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(body), body)
+    key = load_pem_public_key(sender.writer.signer.public_pem.encode())
+    assert isinstance(key, Ed25519PublicKey)
+    key.verify(base64.b64decode(received.headers["X-Lethe-Signature"]), signed)
+    assert received.headers["X-Lethe-Key-Id"] == sender.writer.signer.key_id
+
+
+def test_a_deletion_is_followed_to_its_certificate(
+    settings: Settings, database: Database, workshop: Workshop, sender: Sender, receiver: Receiver
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    deletion = samples.ask(settings, database, 1, callback_urls=[receiver.url("/hook?key=secret")]).deletion
+    assert sender.send_due() == 0
+    forget_pending(workshop, model_id)
+    assert [sender.send_due() for _ in range(3)] == [1, 1, 0]  # one after the other, never side by side
+    first, last = bodies(receiver)
+    assert (first["status"], first["sequence"], first["certificates"]) == ("running", 1, [])
+    assert (last["status"], last["sequence"], last["absence"]) == ("completed", 2, None)
+    assert last["deletion_id"] == str(deletion.id)
+    assert last["deletion"] == f"/api/v1/deletions/{deletion.id}"
+    assert last["due_at"] == deletion.due_at.isoformat().replace("+00:00", "Z")
+    assert len(last["certificates"]) == 1
+    assert last["certificates"][0].startswith("/api/v1/certificates/")
+    assert [first["id"], last["id"]] == [str(row.id) for row in rows(database)]
+    for received in receiver.received:
+        assert received.path == "/hook?key=secret"
+        assert_ours(sender, received)
+
+
+def test_a_failed_attempt_is_repeated_and_keeps_the_next_one_back(
+    settings: Settings, database: Database, workshop: Workshop, sender: Sender, receiver: Receiver
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    samples.ask(settings, database, 1, callback_urls=[receiver.url()])
+    forget_pending(workshop, model_id)
+    receiver.statuses = [500]
+    before = now()
+    assert [sender.send_due() for _ in range(2)] == [1, 0]
+    row = rows(database)[0]
+    assert (row.status, row.attempts, row.delivered_at) == ("pending", 1, None)
+    assert row.failure == "the receiver answered 500; 2xx would have been a delivery"
+    assert timedelta(seconds=500) <= row.not_before - before <= timedelta(seconds=1010)
+    now_due(database)
+    assert [sender.send_due() for _ in range(3)] == [1, 1, 0]
+    assert [body["status"] for body in bodies(receiver)] == ["running", "running", "completed"]
+    assert receiver.received[0].body == receiver.received[1].body
+    assert [(row.status, row.failure) for row in rows(database)] == [("delivered", None)] * 2
+
+
+def test_after_the_last_attempt_it_is_dead_and_can_be_sent_again(
+    settings: Settings, database: Database, sender: Sender, receiver: Receiver
+) -> None:
+    samples.ask(settings, database, NOBODY, callback_urls=[receiver.url("/hook?key=secret")])
+    receiver.statuses = [500, 503]
+    for _ in range(3):
+        sender.send_due()
+        now_due(database)
+    (row,) = rows(database)
+    assert (row.status, row.attempts, len(receiver.received)) == ("dead", 2, 2)
+    with database.reading() as session:
+        entry = session.scalars(select(AuditEntry).where(AuditEntry.action == "callback.dead")).one()
+    assert (entry.details["host"], entry.details["attempts"]) == ("127.0.0.1", 2)
+    assert "503" in entry.details["reason"]
+    assert "secret" not in json.dumps(entry.details)
+    with database.writing() as session:
+        outbox.resend(session, row.id, "operator")
+    sender.send_due()
+    assert rows(database)[0].status == "delivered"
+    assert {body["id"] for body in bodies(receiver)} == {str(row.id)}
+
+
+def test_a_target_that_is_not_allowed_is_given_up_at_once(
+    settings: Settings, database: Database, sender: Sender, receiver: Receiver
+) -> None:
+    strict = replace(sender, courier=replace(sender.courier, targets=Settings(_env_file=None).callback_targets))  # type: ignore[call-arg]
+    samples.ask(settings, database, NOBODY, callback_urls=[receiver.url(scheme="https")])
+    assert strict.send_due() == 1
+    (row,) = rows(database)
+    assert (row.status, row.attempts, row.failure) == ("dead", 1, NOT_PUBLIC)
+    assert receiver.received == []
+
+
+def test_a_crash_after_sending_repeats_the_same_event(
+    settings: Settings, database: Database, sender: Sender, receiver: Receiver
+) -> None:
+    samples.ask(settings, database, NOBODY, callback_urls=[receiver.url()])
+    with database.writing() as session:
+        (claimed,) = outbox.claim(session, 10, 60)
+    asyncio.run(sender.courier.deliver(sender.writer.write(claimed)))  # and nobody notes it down
+    assert sender.send_due() == 0  # it may still be on its way
+    with database.writing() as session:
+        session.execute(update(Callback).values(lease_expires_at=now() - timedelta(seconds=1)))
+    assert sender.send_due() == 1
+    first, again = receiver.received
+    assert first.body == again.body
+    assert (rows(database)[0].status, rows(database)[0].attempts) == ("delivered", 2)
+
+
+def test_two_senders_send_nothing_twice(
+    settings: Settings, database: Database, sender: Sender, receiver: Receiver
+) -> None:
+    """Both are inside their first round when the receiver answers: it waits until it has seen as many as there are."""
+    asked = [samples.ask(settings, database, NOBODY, callback_urls=[receiver.url()]).deletion for _ in range(25)]
+    other = Sender.open(settings)
+    receiver.while_answering = lambda: wait_until(lambda: len(receiver.received) >= len(asked), "all have arrived")
+    threads = [threading.Thread(target=one.send_due) for one in (sender, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    other.database.close()
+    ids = [body["deletion_id"] for body in bodies(receiver)]
+    assert sorted(ids) == sorted(str(deletion.id) for deletion in asked)
+    assert {row.status for row in rows(database)} == {"delivered"}
+
+
+def test_what_nobody_foresaw_is_an_attempt_that_failed(
+    settings: Settings, database: Database, sender: Sender, receiver: Receiver
+) -> None:
+    async def broken(host: str, port: int) -> Sequence[str]:
+        raise RuntimeError("out of luck")
+
+    samples.ask(settings, database, NOBODY, callback_urls=[receiver.url()])
+    with structlog.testing.capture_logs() as logs:
+        replace(sender, courier=replace(sender.courier, resolve=broken)).send_due()
+    (row,) = rows(database)
+    assert (row.status, row.failure) == (
+        "pending",
+        f"unexpected RuntimeError; the sender's log has it under callback {row.id}",
+    )
+    assert "callback.crashed" in [line["event"] for line in logs]
+
+
+@pytest.fixture
+def told(
+    settings: Settings, database: Database, sender: Sender, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> Received:
+    """The callback of an OpenDSR request that a worker has begun."""
+    monkeypatch.setattr(processor_identity, "KEY_BITS", 2048)  # quicker to make
+    model_id = samples.register_sample(settings, database)
+    urls = [receiver.url("/opendsr")]
+    new = NewDeletion("acme", "gdpr", [samples.lookup(settings, 1)], None, "request-1", 0.0, callback_urls=urls)
+    workshop = Workshop.open(settings)
+    with workshop.database.writing() as session:
+        opendsr.submit(session, Submission(SUBJECT_REQUEST, b"m" * 32, new), sender.writer.signer)
+        batches.claim(session, model_id, "worker", workshop.terms)
+    workshop.database.close()
+    assert sender.send_due() == 1
+    (received,) = receiver.received
+    return received
+
+
+def _due(database: Database) -> str:
+    with database.reading() as session:
+        return session.scalars(select(Deletion.due_at)).one().isoformat().replace("+00:00", "Z")
+
+
+OPENDSR: dict[str, Callable[[Receiver, Database], str]] = {
+    "controller_id": lambda *_: "acme",
+    "status_callback_url": lambda receiver, _: receiver.url("/opendsr"),
+    "subject_request_id": lambda *_: str(SUBJECT_REQUEST),
+    "request_status": lambda *_: "in_progress",
+    "expected_completion_time": lambda _, database: _due(database),
+}
+
+
+@pytest.mark.parametrize("field", OPENDSR)
+def test_a_callback_of_opendsr_has(told: Received, receiver: Receiver, database: Database, field: str) -> None:
+    body = json.loads(told.body)
+    assert body[field] == OPENDSR[field](receiver, database)
+    assert set(body) == set(OPENDSR)
+
+
+@pytest.mark.parametrize("name", ["OpenDSR", "OpenGDPR"])
+def test_a_callback_of_opendsr_is_signed_by_its_key(told: Received, settings: Settings, name: str) -> None:
+    certificate = x509.load_pem_x509_certificate(ProcessorIdentity.load(settings).certificate_pem.encode())
+    key = certificate.public_key()
+    assert isinstance(key, rsa.RSAPublicKey)
+    assert told.headers[f"X-{name}-Processor-Domain"] == "localhost"
+    signature = base64.b64decode(told.headers[f"X-{name}-Signature"])
+    key.verify(signature, told.body, padding.PKCS1v15(), hashes.SHA256())
+
+
+def test_the_sweep_sends_them(settings: Settings, database: Database, receiver: Receiver) -> None:
+    stop = threading.Event()
+    sweep = threading.Thread(target=run_sweep, args=(settings, stop))
+    sweep.start()
+    try:
+        samples.ask(settings, database, NOBODY, callback_urls=[receiver.url()])
+        wait_until(lambda: receiver.received, "the callback arrives")
+        wait_until(lambda: rows(database)[0].status == "delivered", "its delivery is noted")
+    finally:
+        stop.set()
+        sweep.join(timeout=20)
+    assert not sweep.is_alive()
+
+
+def test_delays_double_up_to_an_hour_and_part_ways() -> None:
+    def seconds(attempts: int) -> float:
+        return (retry_time(attempts, 10.0) - now()).total_seconds()
+
+    for attempts, longest in ((1, 10), (2, 20), (5, 160), (30, 3600), (10_000, LONGEST_DELAY.total_seconds())):
+        assert longest / 2 - 1 <= seconds(attempts) <= longest
+    assert len({round(seconds(5), 3) for _ in range(20)}) > 1
+
+
+def test_a_database_that_cannot_be_used_at_the_start_is_waited_for(settings: Settings, database: Database) -> None:
+    def renamed(table: str, name: str) -> None:
+        with database.writing() as session:
+            session.execute(text(f"ALTER TABLE {table} RENAME TO {name}"))
+
+    def listed() -> bool:
+        with database.reading() as session:
+            return session.scalar(select(SigningKey.key_id)) is not None
+
+    stop = threading.Event()
+    sending = threading.Thread(target=run_callbacks, args=(settings, stop))
+    renamed("signing_keys", "away")
+    with structlog.testing.capture_logs() as logs:
+        try:
+            sending.start()
+            wait_until(lambda: len(logs) > 1, "it has tried twice")
+        finally:
+            renamed("away", "signing_keys")
+        wait_until(listed, "the sender has opened")
+        stop.set()
+        sending.join()
+    assert {line["event"] for line in logs} == {"callbacks.failed"}

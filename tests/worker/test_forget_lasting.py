@@ -1,0 +1,111 @@
+"""Certificates outlast what comes after them: a thousand deletions, three rotations of the key, and a revocation."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from lethe.verify import Rejected, verify
+from service.schemas.deletions import public_keys_out
+from service.settings import Settings, new_key
+from service.store.certificates import bundles
+from service.store.database import Database
+from service.store.deletions.creation import NewDeletion, create_many
+from service.store.deletions.lifecycle import DeletionView
+from service.store.log import sequencing as log
+from service.store.signing import keys
+from service.store.tables import Certificate, Deletion, now
+from tests import samples
+from tests.faults.population import draw, register_population
+from worker.context import Workshop
+from worker.forget import forget_pending
+
+FIRST, EACH, ROTATIONS = 5, 250, 4
+PEOPLE = FIRST + ROTATIONS * EACH + 300
+
+
+def ask(workshop: Workshop, people: Sequence[int]) -> list[uuid.UUID]:
+    lookups = [samples.lookup(workshop.settings, person) for person in people]
+    news = [NewDeletion("acme", "gdpr", [lookup], None, "request", 0.0) for lookup in lookups]
+    with workshop.database.writing() as session:
+        return [
+            view.deletion.id for view in create_many(session, news, workshop.signer) if isinstance(view, DeletionView)
+        ]
+
+
+def certificates_of(database: Database, deletion_ids: Sequence[uuid.UUID]) -> list[bytes]:
+    with database.reading() as session:
+        found = session.scalars(select(Certificate.id).where(Certificate.deletion_id.in_(deletion_ids))).all()
+        return [bundles.find_certificate(session, one, caller=None).encode() for one in found]
+
+
+def key_list(workshop: Workshop) -> bytes:
+    with workshop.database.reading() as session:
+        found = keys.keys_for(session, workshop.signer)
+        return public_keys_out(workshop.settings, found).model_dump_json().encode()
+
+
+def rotated(workshop: Workshop) -> Workshop:
+    """Another key, and the old one retired, as `lethe key rotate`, a restart and `lethe key retire` do."""
+    settings = workshop.settings.model_copy(update={"signing_key": SecretStr(new_key())})
+    signer = keys.open_signer(settings, workshop.database)
+    with workshop.database.writing() as session:
+        keys.retire(session, workshop.signer.key_id, actor="test")
+    return replace(workshop, settings=settings, signer=signer)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_first_certificates_verify_for_ever(settings: Settings, database: Database, workshop: Workshop) -> None:
+    model_id = register_population(settings, database, draw(range(PEOPLE), 1, seed=1))
+    first_ids = ask(workshop, range(FIRST))
+    assert forget_pending(workshop, model_id)
+    first = certificates_of(database, first_ids)
+    assert len(first) == FIRST
+    for content in first:
+        assert verify(content, key_list(workshop)).kind == "certificate"
+    asked = FIRST
+    for number in range(ROTATIONS):
+        workshop = rotated(workshop) if number else workshop
+        later_ids = ask(workshop, range(asked, asked + EACH))
+        assert forget_pending(workshop, model_id)
+        asked += EACH
+    with database.reading() as session:
+        assert set(session.scalars(select(Deletion.status))) == {"completed"}
+        size = log.size_of(session)
+        later = {content: _later(session, content) for content in first}
+    assert certificates_of(database, first_ids) == first, "downloaded again, they are the same to the byte"
+    listed = key_list(workshop)
+    for content, proof in later.items():
+        found = verify(content, listed, later=proof)
+        assert f"the log at {size} entries" in found.checks[-1]
+        assert workshop.signer.key_id[:12] in found.checks[-1]
+    _refuse_after_revocation(workshop, certificates_of(database, later_ids[:1])[0], first[0])
+
+
+def _refuse_after_revocation(workshop: Workshop, signed_late: bytes, first: bytes) -> None:
+    """The last key is revoked from an hour ago on: what it signed since is refused, what others signed is not."""
+    with workshop.database.writing() as session:
+        keys.revoke(session, workshop.signer.key_id, now() - timedelta(hours=1), "stolen", actor="test")
+    listed = key_list(workshop)
+    with pytest.raises(Rejected, match="when the key was revoked"):
+        verify(signed_late, listed)
+    assert verify(first, listed).kind == "certificate"
+
+
+def _later(session: Session, content: bytes) -> bytes:
+    """As the API proves that the newest checkpoint continues the one in a bundle."""
+    newest = log.latest(session)
+    assert newest is not None
+    old = int(json.loads(content)["log"]["checkpoint"].split("\n")[1])
+    proof = [step.hex() for step in log.consistency(session, old, newest.size)]
+    return json.dumps({"old": old, "new": newest.size, "proof": proof, "checkpoint": newest.note}).encode()

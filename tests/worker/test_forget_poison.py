@@ -1,0 +1,66 @@
+"""One record that cannot be forgotten among many that can."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import select
+
+import ml
+from service.schemas.deletions import deletion_out
+from service.settings import Settings
+from service.store.batches.lifecycle import Claim
+from service.store.batches.publication import Processed
+from service.store.database import Database
+from service.store.deletions.lifecycle import NamedRecord, find
+from service.store.models.registry import current_version
+from service.store.tables import Batch, Certificate, Record, Version
+from tests import samples
+from worker import forget
+from worker.context import Workshop
+from worker.forget import forget_pending
+from worker.lease import Lease
+
+COUNT = 16
+
+
+@pytest.mark.parametrize("poisoned", [0, 10])
+def test_one_poisoned_record_does_not_hold_up_the_others(
+    settings: Settings, database: Database, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, poisoned: int
+) -> None:
+    process = forget._process
+
+    def fails_on_it(workshop: Workshop, claim: Claim, lease: Lease) -> Processed:
+        if poisoned in claim.forgotten:
+            raise ml.InvalidInput("a row is not finite; retrain the model without it")
+        return process(workshop, claim, lease)
+
+    monkeypatch.setattr(forget, "_process", fails_on_it)
+    model_id = samples.register_sample(settings, database)
+    asked = [
+        samples.ask(settings, database, records=[NamedRecord(model_id, record)]).deletion.id for record in range(COUNT)
+    ]
+    assert forget_pending(workshop, model_id) is True
+    with database.reading() as session:
+        released = find(session, asked[1], caller=None)
+        parked = session.scalars(select(Batch)).one()
+    assert "16 of its 16 deletions go on in batches of at most 8" in (parked.failure or "")
+    assert "goes on by itself in a batch of at most 8" in (released.targets[0].failure or "")
+    assert "takes it up shortly in a smaller one" in deletion_out(released).what_happens_next
+    batches = 1
+    while forget_pending(workshop, model_id):
+        batches += 1
+    assert batches <= 12
+    with database.reading() as session:
+        found = [find(session, deletion_id, caller=None) for deletion_id in asked]
+        versions = session.scalars(select(Version).order_by(Version.number)).all()
+        certified = session.scalars(select(Certificate.deletion_id)).all()
+        left = set(session.scalars(select(Record.record)))
+        current = current_version(session, model_id)
+    statuses = [one.deletion.status for one in found]
+    assert statuses == ["failed" if record == poisoned else "completed" for record in range(COUNT)]
+    assert found[poisoned].targets[0].failure == "a row is not finite; retrain the model without it"
+    assert [version.number for version in versions] == list(range(1, len(versions) + 1))
+    assert [version for version in versions if version.superseded_at is None] == [current]
+    assert current.record_count == len(left) == len(samples.points()) - COUNT + 1
+    assert left == {poisoned, *range(COUNT, len(samples.points()))}
+    assert sorted(certified) == sorted(set(asked) - {asked[poisoned]})

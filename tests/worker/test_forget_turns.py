@@ -1,0 +1,64 @@
+"""Models take turns, however many deletions one of them has and however often its doorbell is rung."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from dataclasses import replace
+
+import redis
+from sqlalchemy import func, select, update
+
+from service.settings import Settings
+from service.store.batches.doorbell import FORGET_TASK, QUEUES
+from service.store.database import Database
+from service.store.deletions.lifecycle import NamedRecord
+from service.store.states import Device
+from service.store.tables import Batch, Deletion, Version
+from tests import samples
+from worker.context import Workshop
+from worker.forget import answer
+from worker.sweep import sweep_once
+
+
+def serve_one(queue: redis.Redis, workshop: Workshop) -> bool:
+    """Answer the oldest doorbell, as a worker does. False when there is none."""
+    message = queue.rpop(QUEUES[Device.CPU])
+    if message is None:
+        return False
+    told = json.loads(message)
+    if told["headers"]["task"] == FORGET_TASK:
+        (model_id, turn), *_ = json.loads(base64.b64decode(told["body"]))
+        answer(workshop, uuid.UUID(model_id), turn)
+    return True
+
+
+def batches_of(database: Database) -> dict[uuid.UUID, int]:
+    with database.reading() as session:
+        return dict(session.execute(select(Batch.model_id, func.count()).group_by(Batch.model_id)).all())
+
+
+def test_a_busy_model_starves_no_other(
+    settings: Settings, database: Database, workshop: Workshop, queue: redis.Redis
+) -> None:
+    limited = replace(workshop, settings=settings.model_copy(update={"batch_most_deletions": 5}))
+    busy, quiet = (samples.register_sample(settings, database) for _ in range(2))
+    with database.writing() as session:
+        session.execute(update(Version).values(readiness={}))  # nobody need look at them
+    for record in range(30):
+        samples.ask(settings, database, records=[NamedRecord(busy, record)])
+    for _ in range(5):
+        sweep_once(database, workshop.artifacts, workshop.doorbell)  # each rings: nobody is there yet
+    assert serve_one(queue, limited)
+    samples.ask(settings, database, records=[NamedRecord(quiet, 1)])
+    workshop.doorbell.ring(quiet)
+    while quiet not in batches_of(database):
+        assert serve_one(queue, limited)
+        sweep_once(database, workshop.artifacts, workshop.doorbell)
+    assert batches_of(database) == {busy: 2, quiet: 1}
+    while serve_one(queue, limited):
+        pass
+    assert batches_of(database) == {busy: 6, quiet: 1}  # each doorbell's worth, and without a sweep
+    with database.reading() as session:
+        assert set(session.scalars(select(Deletion.status))) == {"completed"}
