@@ -21,12 +21,13 @@ import torch
 
 from benchmarks.certificates.certify_scenes import CASES, KINDS, LARGEST_SHARE, Kind, Model, Scene, choose, scene
 from benchmarks.timing import timed
-from ml.certify.certificate import Level
 from ml.errors import InvalidInput
 from ml.forgetting.groups import retained_rows
 from ml.inference.variational import train
-from ml.ladder.policy import RUNGS, Policy, RungName
+from ml.ladder.policy import Policy
 from ml.ladder.variational import forget
+from vocabulary.levels import Level
+from vocabulary.rungs import RUNGS, RungName
 
 FAMILIES = tuple(CASES)
 LEAST_KL = 1e-20

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
-Level = Literal["proved", "estimated", "retrained", "none"]
+from vocabulary.levels import Level
 
 
 @dataclass(frozen=True)

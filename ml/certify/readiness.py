@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from ml.certify.certificate import Level, plain
+from ml.certify.certificate import plain
 from ml.certify.kantorovich import certify_expansion
 from ml.certify.network_theorem import least_curvature
 from ml.forgetting.network import OURS, check_posterior
@@ -32,6 +32,7 @@ from ml.models.network_energy import NetworkEnergy, frozen_draws
 from ml.models.potential import Potential
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
+from vocabulary.levels import Level
 
 CONVERGED = 1e-6
 """Nats from the optimum below which training leaves nothing that a policy would notice."""

@@ -14,8 +14,9 @@ from typing import Generic, TypeVar
 
 from ml.certify.certificate import Certificate
 from ml.errors import NumericalFailure
-from ml.ladder.policy import Policy, RungName
+from ml.ladder.policy import Policy
 from ml.ladder.variational import OnProgress, OnStep, Rung, Step
+from vocabulary.rungs import RungName
 
 Posterior = TypeVar("Posterior")
 

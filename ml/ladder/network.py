@@ -27,11 +27,12 @@ from ml.inference.averaged_descent import SAFE_SETTLING, Settling, settle
 from ml.inference.bayes_by_backprop import SAFE_BNN, BayesByBackprop
 from ml.inference.network_training import train_to_rest
 from ml.ladder.climb import Climbed, Tried, Way, climb, silent
-from ml.ladder.policy import Policy, RungName
+from ml.ladder.policy import Policy
 from ml.ladder.variational import OnProgress, OnStep
 from ml.models.network import Network
 from ml.models.network_energy import NetworkEnergy, frozen_draws
 from ml.posteriors.mean_field import MeanFieldGaussian
+from vocabulary.rungs import RungName
 
 # Descent after the step, of groups of any size, is a rung of its own.
 _STEP_ALONE = replace(OURS, large_share=1.0)

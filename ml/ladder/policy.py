@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
-from ml.certify.certificate import Certificate, Level
+from ml.certify.certificate import Certificate
 from ml.errors import InvalidInput
-
-RungName = Literal["influence", "newton", "warm", "retrain"]
-RUNGS: tuple[RungName, ...] = ("influence", "newton", "warm", "retrain")
-"""From the cheapest to the one that cannot fail."""
-LEVELS: tuple[Level, ...] = ("none", "estimated", "proved", "retrained")
-"""From the weakest to the strongest: a model that never saw the rows needs no bound."""
+from vocabulary.levels import CERTIFIED_LEVELS, Level, is_at_least
+from vocabulary.rungs import RUNGS, RungName
 
 
 @dataclass(frozen=True)
@@ -28,8 +23,8 @@ class Policy:
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < math.inf:
             raise InvalidInput(f"epsilon is {self.epsilon}: pass a positive finite number of nats")
-        if self.level not in LEVELS[1:]:
-            raise InvalidInput(f"level is {self.level!r}: require one of {', '.join(LEVELS[1:])}")
+        if self.level not in CERTIFIED_LEVELS:
+            raise InvalidInput(f"level is {self.level!r}: require one of {', '.join(CERTIFIED_LEVELS)}")
         if not self.rungs or list(self.rungs) != [name for name in RUNGS if name in self.rungs]:
             raise InvalidInput(f"rungs are {self.rungs!r}: allow some of {', '.join(RUNGS)}, in this order")
         if self.seconds is not None and not 0 < self.seconds < math.inf:
@@ -38,7 +33,7 @@ class Policy:
             raise InvalidInput("the level 'retrained' is required but the rung 'retrain' not allowed: allow it")
 
     def met_by(self, certificate: Certificate) -> bool:
-        return certificate.epsilon <= self.epsilon and LEVELS.index(certificate.level) >= LEVELS.index(self.level)
+        return certificate.epsilon <= self.epsilon and is_at_least(certificate.level, self.level)
 
     @property
     def climbed(self) -> tuple[RungName, ...]:

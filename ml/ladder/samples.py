@@ -25,11 +25,12 @@ from ml.forgetting.samples import Moved, affine_map, affine_map_matrix_free
 from ml.inference.chains import SAFE_SGLD, sample
 from ml.inference.diagnostics import Diagnostics
 from ml.ladder.climb import Climbed, Tried, Way, climb, silent
-from ml.ladder.policy import Policy, RungName
+from ml.ladder.policy import Policy
 from ml.ladder.variational import OnProgress, OnStep
 from ml.models.likelihood import Likelihood
 from ml.models.potential import Potential
 from ml.posteriors.sample_set import SampleSet
+from vocabulary.rungs import RungName
 
 _SEED = 0
 

@@ -24,11 +24,12 @@ from ml.errors import NumericalFailure
 from ml.forgetting.groups import retained_rows
 from ml.forgetting.variational import influence_step
 from ml.inference.variational import train
-from ml.ladder.policy import Policy, RungName
+from ml.ladder.policy import Policy
 from ml.models.family import Expansion, Family
 from ml.models.newton import newton_step
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.solvers import Solution, solve
+from vocabulary.rungs import RungName
 
 _MAX_NEWTON_STEPS = 20
 # The influence step is of first order in the group's share of the rows. Where that is large, a few cheap sweeps over

@@ -16,7 +16,6 @@ from service.resources import ResourcesDep, allowed
 from service.schemas.audit import (
     BoundOut,
     BoundPage,
-    Level,
     ModelBoundsPage,
     SummaryPage,
     WindowQuery,
@@ -33,6 +32,7 @@ from service.store.database import Database
 from service.store.deletions import summaries
 from service.store.paging import Window
 from service.store.states import Role
+from vocabulary.levels import CertifiedLevel
 
 router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
 
@@ -55,7 +55,7 @@ CSV_ANSWER: dict[int | str, dict[str, Any]] = {
 
 def bound_filter(
     model: uuid.UUID | None = None,
-    level: Level | None = None,
+    level: CertifiedLevel | None = None,
     issued_from: Annotated[Moment | None, Query(description="At this time or later.")] = None,
     issued_to: Annotated[Moment | None, Query(description="Before this time.")] = None,
     epsilon_above: Annotated[float | None, Query(ge=0, allow_inf_nan=False, description="Only larger bounds.")] = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import asdict
 from datetime import date, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Depends, Query
 from pydantic import BaseModel, Field
@@ -19,8 +19,6 @@ from service.store.models.registry import VersionView
 from service.store.paging import Page, Position, Window
 from service.store.states import BatchStatus
 from service.store.tables import now
-
-Level = Literal["estimated", "proved", "retrained"]
 
 
 class JobOut(BaseModel):

@@ -35,14 +35,14 @@ from service.schemas.deletions import Strict
 from service.store.datasets.layouts import UNKNOWN_LAYOUT, Layout
 from service.store.states import Device
 from service.store.tables import Model, Version
+from vocabulary.levels import CertifiedLevel
+from vocabulary.posterior_kinds import PosteriorKind
+from vocabulary.rungs import RUNGS, RungName
 
 FAMILIES = "lethe.families"
 """The entry points under which installed packages offer model families. Their names are read, never their code."""
 LARGEST_CONFIG = 16 << 10
 
-PosteriorKind = Literal["variational", "samples"]
-Rung = Literal["influence", "newton", "warm", "retrain"]
-RUNGS: list[Rung] = ["influence", "newton", "warm", "retrain"]
 DatasetRoot = Annotated[
     str | None,
     Field(
@@ -56,11 +56,11 @@ class Policy(Strict):
     """What a version must meet to be published. A worker climbs the rungs until it is met."""
 
     epsilon: float = Field(gt=0, le=1e3, description="The largest KL divergence a published version may have.")
-    level: Literal["estimated", "proved", "retrained"] = Field(
+    level: CertifiedLevel = Field(
         default="proved", description="How sure the bound must be. `retrained` always trains from scratch."
     )
-    rungs: list[Rung] = Field(
-        default=RUNGS, min_length=1, description="What may be tried, from the cheapest to retraining."
+    rungs: list[RungName] = Field(
+        default=list(RUNGS), min_length=1, description="What may be tried, from the cheapest to retraining."
     )
     seconds: float | None = Field(
         default=None, gt=0, le=30 * 86_400, description="No further rung is begun after so many seconds."

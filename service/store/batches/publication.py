@@ -21,7 +21,6 @@ from service.store.datasets.tree import DatasetTree
 from service.store.deletions import lifecycle as deletions
 from service.store.errors import PolicyMissed
 from service.store.log.sequencing import sequence
-from service.store.models.policies import LEVELS
 from service.store.models.registry import current_version
 from service.store.signing.statements import StatementSigner
 from service.store.states import BatchStatus
@@ -33,6 +32,7 @@ from service.store.tables import (
     Version,
     now,
 )
+from vocabulary.levels import LEVELS
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,7 @@ from sqlalchemy.orm import Session
 
 from service.store.deletions.lifecycle import OPEN
 from service.store.tables import DeletionTarget
-
-LEVELS = ("none", "estimated", "proved", "retrained")
-"""From the weakest to the strongest: a model that never saw the records needs no bound."""
+from vocabulary.levels import LEVELS
 
 
 def freeze(session: Session, model_id: uuid.UUID, policy: Mapping[str, Any]) -> None:

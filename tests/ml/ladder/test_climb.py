@@ -8,8 +8,9 @@ import pytest
 from ml.certify.certificate import Certificate, Level
 from ml.errors import NumericalFailure
 from ml.ladder.climb import Climbed, Tried, Way, climb, silent
-from ml.ladder.policy import Policy, RungName
+from ml.ladder.policy import Policy
 from ml.ladder.variational import Step
+from vocabulary.rungs import RungName
 
 
 def certificate(epsilon: float, level: Level = "estimated") -> Certificate:

@@ -5,7 +5,8 @@ import pytest
 from ml.certify import Certificate
 from ml.certify.certificate import Level
 from ml.errors import InvalidInput
-from ml.ladder.policy import RUNGS, Policy
+from ml.ladder.policy import Policy
+from vocabulary.rungs import RUNGS
 
 
 def certificate(epsilon: float, level: Level) -> Certificate:

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from ml.errors import InvalidInput, NumericalFailure
-from ml.ladder.policy import Policy, RungName
+from ml.ladder.policy import Policy
 from ml.ladder.samples import forget_sample_set
 from ml.ladder.variational import Step
 from ml.models.linear import LinearRegression
 from ml.posteriors.sample_set import SampleSet
+from vocabulary.rungs import RungName
 
 FAMILY = LinearRegression(dimensions=2, noise_std=1.0, prior_std=1.0)
 ESTIMATED = Policy(1e-2, level="estimated")

@@ -1,0 +1,24 @@
+"""Levels of a certificate: how sure its bound is."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Level = Literal["none", "estimated", "proved", "retrained"]
+"""`none`: no bound holds, so nothing is published.
+`estimated`: epsilon is the upper end of an interval.
+`proved`: epsilon is an upper bound.
+`retrained`: the model never saw the records, so there is nothing to bound.
+"""
+LEVELS: tuple[Level, ...] = get_args(Level)
+"""From the weakest to the strongest."""
+
+CertifiedLevel = Literal["estimated", "proved", "retrained"]
+"""Levels that a policy may require and a certificate may state."""
+CERTIFIED_LEVELS: tuple[CertifiedLevel, ...] = get_args(CertifiedLevel)
+
+
+def is_at_least(level: str, required: str) -> bool:
+    """Return whether a level is as strong as the required one."""
+    names: tuple[str, ...] = LEVELS
+    return names.index(level) >= names.index(required)

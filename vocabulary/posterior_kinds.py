@@ -1,0 +1,17 @@
+"""Kinds of posterior that Lethe stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+PosteriorKind = Literal["variational", "samples"]
+"""`variational`: means and standard deviations of independent Gaussians.
+`samples`: draws of SGLD, SGHMC or another chain.
+"""
+POSTERIOR_KINDS: tuple[PosteriorKind, ...] = get_args(PosteriorKind)
+POSTERIOR_TENSORS: Mapping[PosteriorKind, tuple[str, ...]] = {
+    "variational": ("mean", "std"),
+    "samples": ("samples", "chain"),
+}
+"""Names of the tensors in a posterior's file."""

@@ -1,0 +1,14 @@
+"""Rungs of the ladder: the ways to forget that a worker tries in turn."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+RungName = Literal["influence", "newton", "warm", "retrain"]
+"""`influence`: one step along the influence of the forgotten rows.
+`newton`: Newton steps on the retained rows.
+`warm`: training on the retained rows, started at the stored posterior.
+`retrain`: training on the retained rows, from scratch.
+"""
+RUNGS: tuple[RungName, ...] = get_args(RungName)
+"""From the cheapest to the one that cannot fail."""
