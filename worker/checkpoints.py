@@ -1,7 +1,7 @@
-"""The log's own threads beside the sweep: one places what was written, another shows the newest checkpoint outside.
+"""Background threads of the log: one sequences new entries, the other publishes the newest checkpoint.
 
-What is outside cannot be taken back: a file elsewhere, a URL, witnesses who sign it. None of them is waited for when
-entries are placed. Any number may run at once: the same checkpoint shown twice is the same.
+Checkpoints are published to a file, a URL and witnesses, from where they cannot be taken back. Sequencing waits for
+none of them. Several processes may run both: publishing the same checkpoint twice is harmless.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from service.store.log import sequencing as store_log
 from service.store.signing.keys import open_signer
 from service.store.signing.statements import StatementSigner
 from service.store.tables import Checkpoint, now
-from worker.witnessing import NotWitnessed, ask
+from worker.witness_client import NotWitnessed, request_cosignature
 
 log = structlog.get_logger("log")
 
-LONGEST_ROUND_SECONDS = 1.0
-"""However seldom the sweep looks: an entry is in a signed checkpoint within two seconds."""
-MOST_AT_ONCE = 50_000
-"""Entries in one transaction, when a long trail gets its places for the first time."""
+MAX_INTERVAL_SECONDS = 1.0
+"""Upper limit of the sweep's interval here, so that an entry is in a signed checkpoint within two seconds."""
+MAX_BATCH = 50_000
+"""Entries sequenced in one transaction; matters when a long audit trail is sequenced for the first time."""
 TIMEOUT_SECONDS = 5.0
 NOTE_TYPE = {"Content-Type": "text/plain; charset=utf-8"}
 
 
-def place_all(database: Database, signer: StatementSigner) -> None:
-    """Give every entry that is there its place. Looks first, since to write would keep others waiting."""
+def sequence_all(database: Database, signer: StatementSigner) -> None:
+    """Sequence all pending entries. Checks in a read transaction first: a write would block other writers."""
     while _is_behind(database):
         with database.writing() as session:
-            store_log.sequence(session, signer, MOST_AT_ONCE)
+            store_log.sequence(session, signer, MAX_BATCH)
 
 
 def _is_behind(database: Database) -> bool:
@@ -49,20 +49,20 @@ def _is_behind(database: Database) -> bool:
 
 
 def run_sequencer(settings: Settings, stop: threading.Event) -> None:
-    """Place entries until `stop` is set. A database that is away is waited for."""
+    """Sequence entries until `stop` is set. An unavailable database is waited for."""
     database = Database(settings.database)
     signer: StatementSigner | None = None
-    while not stop.wait(min(settings.sweep_seconds, LONGEST_ROUND_SECONDS)):
+    while not stop.wait(min(settings.sweep_seconds, MAX_INTERVAL_SECONDS)):
         try:
             signer = signer or open_signer(settings, database)
-            place_all(database, signer)
+            sequence_all(database, signer)
         except Exception:
-            log.exception("sequencer.failed")  # and go on: nobody else would start this thread again
+            log.exception("sequencer.failed")  # go on: nothing would restart this thread
     database.close()
 
 
 def run_publisher(settings: Settings, stop: threading.Event) -> None:
-    """Show checkpoints outside until `stop` is set; where nobody is to be shown any, do nothing."""
+    """Publish checkpoints until `stop` is set. Return at once if no destination is configured."""
     if not (settings.checkpoint_file or settings.checkpoint_url or settings.log_witnesses):
         return
     publisher = Publisher.open(settings)
@@ -76,12 +76,12 @@ def run_publisher(settings: Settings, stop: threading.Event) -> None:
 
 @dataclass
 class Publisher:
-    """Shows the newest checkpoint to all who are configured, and remembers what each has seen."""
+    """Publishes the newest checkpoint to every configured destination and remembers what each has received."""
 
     settings: Settings
     database: Database
     client: httpx.Client
-    seen: dict[str, int] = field(default_factory=dict)
+    published_sizes: dict[str, int] = field(default_factory=dict)
     failing: set[str] = field(default_factory=set)
 
     @classmethod
@@ -93,21 +93,22 @@ class Publisher:
         self.database.close()
 
     def publish_newest(self) -> None:
-        """Witnesses come first, so that the others see their signatures. Who fails is tried again next time."""
+        """Publish to witnesses first, so that the others get the cosignatures. Failures are retried later."""
         newest = self._newest()
         if newest is None or newest.published_at is not None:
             return
-        done = [
-            self._show(witness.id, newest, partial(self._have_signed, witness))
+        published = [
+            self._publish_to(witness.id, newest, partial(self._cosign, witness))
             for witness in self.settings.log_witnesses
         ]
         with self.database.reading() as session:
-            signed = session.get_one(Checkpoint, newest.size)
+            cosigned = session.get_one(Checkpoint, newest.size)
         if self.settings.checkpoint_file:
-            done.append(self._show("file", signed, partial(append_note, self.settings.checkpoint_file)))
+            published.append(self._publish_to("file", cosigned, partial(append_note, self.settings.checkpoint_file)))
         if self.settings.checkpoint_url:
-            done.append(self._show("url", signed, partial(self._put, self.settings.checkpoint_url.get_secret_value())))
-        if all(done):
+            put = partial(self._put, self.settings.checkpoint_url.get_secret_value())
+            published.append(self._publish_to("url", cosigned, put))
+        if all(published):
             with self.database.writing() as session:
                 session.get_one(Checkpoint, newest.size).published_at = now()
 
@@ -115,33 +116,34 @@ class Publisher:
         with self.database.reading() as session:
             return store_log.latest(session)
 
-    def _show(self, to: str, checkpoint: Checkpoint, show: Callable[[Checkpoint], None]) -> bool:
-        """Whether it has been seen there by now. A failure is told once, until it goes well again."""
-        if self.seen.get(to) == checkpoint.size:
+    def _publish_to(self, destination: str, checkpoint: Checkpoint, send: Callable[[Checkpoint], None]) -> bool:
+        """Return whether the destination has the checkpoint now. Only the first failure in a row is logged."""
+        if self.published_sizes.get(destination) == checkpoint.size:
             return True
         try:
-            show(checkpoint)
+            send(checkpoint)
         except (NotWitnessed, httpx.HTTPError, OSError) as error:
             reason = str(error) if isinstance(error, NotWitnessed) else type(error).__name__
-            if to not in self.failing:
-                log.warning("checkpoint.unpublished", to=to, size=checkpoint.size, reason=reason)
-            self.failing.add(to)
+            if destination not in self.failing:
+                log.warning("checkpoint.unpublished", to=destination, size=checkpoint.size, reason=reason)
+            self.failing.add(destination)
             return False
-        if to in self.failing:
-            log.info("checkpoint.published_again", to=to, size=checkpoint.size)
-        self.failing.discard(to)
-        self.seen[to] = checkpoint.size
+        if destination in self.failing:
+            log.info("checkpoint.published_again", to=destination, size=checkpoint.size)
+        self.failing.discard(destination)
+        self.published_sizes[destination] = checkpoint.size
         return True
 
-    def _have_signed(self, witness: Witness, checkpoint: Checkpoint) -> None:
-        def prove(old: int) -> Sequence[bytes]:
+    def _cosign(self, witness: Witness, checkpoint: Checkpoint) -> None:
+        def prove(old_size: int) -> Sequence[bytes]:
             with self.database.reading() as session:
-                return store_log.consistency(session, old, checkpoint.size)
+                return store_log.consistency(session, old_size, checkpoint.size)
 
-        lines = ask(self.client, witness, checkpoint.note, prove, self.seen.get(witness.id, 0))
+        last_size = self.published_sizes.get(witness.id, 0)
+        lines = request_cosignature(self.client, witness, checkpoint.note, prove, last_size)
         with self.database.writing() as session:
             row = session.get_one(Checkpoint, checkpoint.size, with_for_update=True)
-            if witness.id not in {one.id for one in notes.parse_signatures(row.cosignatures)}:
+            if witness.id not in {signature.id for signature in notes.parse_signatures(row.cosignatures)}:
                 row.cosignatures += lines
 
     def _put(self, url: str, checkpoint: Checkpoint) -> None:
@@ -150,11 +152,11 @@ class Publisher:
 
 
 def append_note(path: Path, checkpoint: Checkpoint) -> None:
-    """An empty line behind each note keeps them apart. The last one is not written twice."""
-    piece = f"{store_log.full_note(checkpoint)}\n".encode()
+    """Append a checkpoint and an empty line to the file, unless the file already ends with it."""
+    content = f"{store_log.full_note(checkpoint)}\n".encode()
     with path.open("ab+") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - len(piece)))
-        if file.read() != piece:
-            file.write(piece)
+        file.seek(max(0, file.seek(0, os.SEEK_END) - len(content)))
+        if file.read() != content:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""What one worker process holds. Opened after the fork: database connections do not survive one."""
+"""Resources of one worker process. Opened after the fork: database connections do not survive one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def process_name() -> str:
 
 
 @dataclass(frozen=True)
-class Workshop:
+class WorkerContext:
     settings: Settings
     database: Database
     artifacts: ArtifactStore
@@ -31,7 +31,7 @@ class Workshop:
     name: str
 
     @classmethod
-    def open(cls, settings: Settings, name: str | None = None) -> Workshop:
+    def open(cls, settings: Settings, name: str | None = None) -> WorkerContext:
         database = Database(settings.database)
         return cls(
             settings=settings,

@@ -27,7 +27,7 @@ from service.store.clock import clock
 from service.store.datasets.tensor_files import Piece
 from service.store.datasets.tree import DatasetTree
 from service.store.errors import LeaseLost
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.failures import Failure, classify
 from worker.lease import Lease
 from worker.loading import LoadedModel, load_model
@@ -36,36 +36,36 @@ log = structlog.get_logger("worker")
 Outcome = ml.Outcome | Climbed[SampleSet] | Climbed[ml.MeanFieldGaussian]
 
 
-def answer(workshop: Workshop, model_id: uuid.UUID, turn: int | None = None) -> None:
+def serve_doorbell(context: WorkerContext, model_id: uuid.UUID, turn: int | None = None) -> None:
     """Answer a doorbell by one batch. What is left over is rung for behind the doorbells of other models."""
-    if forget_pending(workshop, model_id, turn):
-        with workshop.database.reading() as session:
+    if forget_pending(context, model_id, turn):
+        with context.database.reading() as session:
             left_over = is_due(session, model_id, clock(session))
         if left_over:
-            workshop.doorbell.ring(model_id)
+            context.doorbell.ring(model_id)
 
 
-def forget_pending(workshop: Workshop, model_id: uuid.UUID, turn: int | None = None) -> bool:
+def forget_pending(context: WorkerContext, model_id: uuid.UUID, turn: int | None = None) -> bool:
     """Remove the due deletions of a model in one batch. False if there was nothing to do."""
-    with workshop.database.writing() as session:
-        claim = batches.claim(session, model_id, workshop.name, workshop.terms, turn)
+    with context.database.writing() as session:
+        claim = batches.claim(session, model_id, context.name, context.terms, turn)
     if claim is None:
         return False
     _log_each(claim, "deletion.claimed")
     tried: Sequence[Mapping[str, Any]] = ()
     try:
-        with Lease(workshop, claim) as lease:
-            processed = _process(workshop, claim, lease)
+        with Lease(context, claim) as lease:
+            processed = _process(context, claim, lease)
             tried = processed.evidence.rungs
             lease.report("publishing", 1.0)
-        _publish(workshop, claim, processed)
+        _publish(context, claim, processed)
     except LeaseLost:
         log.warning("batch.lost", batch_id=str(claim.batch_id))
     except Exception as error:
         failure = classify(error, claim.batch_id)
         if not failure.permanent:
             log.exception("batch.crashed", batch_id=str(claim.batch_id))
-        _fail(workshop, claim, failure, tried)
+        _fail(context, claim, failure, tried)
     return True
 
 
@@ -77,11 +77,11 @@ def warm_up() -> None:
     ml.forget(family, trained.posterior, points, torch.arange(1), ml.Policy(1.0))
 
 
-def _process(workshop: Workshop, claim: Claim, lease: Lease) -> Processed:
+def _process(context: WorkerContext, claim: Claim, lease: Lease) -> Processed:
     lease.report("loading", 0.0)
     digests = claim.posterior_digest, claim.dataset_digest, claim.never_seen_digest
     kind = claim.posterior_kind
-    model = load_model(workshop.artifacts, claim.model_id, claim.family, kind, claim.config, *digests)
+    model = load_model(context.artifacts, claim.model_id, claim.family, kind, claim.config, *digests)
     lease.device = str(model.rows.device)
     policy = ml.Policy(**{**claim.policy, "rungs": tuple(claim.policy["rungs"])})
     forgotten = torch.from_numpy(model.dataset.positions(claim.forgotten))
@@ -98,8 +98,8 @@ def _process(workshop: Workshop, claim: Claim, lease: Lease) -> Processed:
     lease.report("saving", 1.0)
     retained = model.dataset.without(claim.forgotten)
     return Processed(
-        posterior_digest=_save(workshop, claim, "posterior", outcome.posterior.to_bytes()),
-        dataset_digest=_save(workshop, claim, "dataset", *retained.pieces()),
+        posterior_digest=_save(context, claim, "posterior", outcome.posterior.to_bytes()),
+        dataset_digest=_save(context, claim, "dataset", *retained.pieces()),
         # Both from rows, the second from those that were saved: so it cannot prove gone what is in that file.
         tree_before=DatasetTree.of(model.dataset),
         tree_after=DatasetTree.of(retained),
@@ -110,13 +110,21 @@ def _process(workshop: Workshop, claim: Claim, lease: Lease) -> Processed:
 
 def _forget(model: LoadedModel, forgotten: Tensor, policy: ml.Policy, lease: Lease) -> Outcome:
     if isinstance(model.posterior, SampleSet):
-        return forget_sample_set(model.family, model.posterior, model.rows, forgotten, policy, lease.report, lease.saw)
+        return forget_sample_set(
+            model.family, model.posterior, model.rows, forgotten, policy, lease.report, lease.record_step
+        )
     if isinstance(model.family, Network):
         return forget_trained_network(
-            model.family, model.posterior, model.rows, forgotten, policy, lease.report, lease.saw
+            model.family, model.posterior, model.rows, forgotten, policy, lease.report, lease.record_step
         )
     return ml.forget(
-        model.family, model.posterior, model.rows, forgotten, policy, on_progress=lease.report, on_step=lease.saw
+        model.family,
+        model.posterior,
+        model.rows,
+        forgotten,
+        policy,
+        on_progress=lease.report,
+        on_step=lease.record_step,
     )
 
 
@@ -132,28 +140,28 @@ def _effects(model: LoadedModel, forgotten: Tensor, outcome: Outcome) -> dict[st
     return found
 
 
-def _save(workshop: Workshop, claim: Claim, kind: str, *pieces: Piece) -> str:
-    return write_ahead(workshop.database, workshop.artifacts, claim.model_id, kind, *pieces)
+def _save(context: WorkerContext, claim: Claim, kind: str, *pieces: Piece) -> str:
+    return write_ahead(context.database, context.artifacts, claim.model_id, kind, *pieces)
 
 
-def _publish(workshop: Workshop, claim: Claim, processed: Processed) -> None:
-    with workshop.database.writing() as session:
-        retention = workshop.settings.superseded_retention_seconds
-        publish(session, claim, processed, workshop.signer, retention)
+def _publish(context: WorkerContext, claim: Claim, processed: Processed) -> None:
+    with context.database.writing() as session:
+        retention = context.settings.superseded_retention_seconds
+        publish(session, claim, processed, context.signer, retention)
     _log_each(claim, "deletion.completed", epsilon=processed.evidence.epsilon, certified=processed.evidence.level)
     # At once rather than at the next sweep: the erased rows are still in the superseded data set.
-    destroy_due(workshop.database, workshop.artifacts)
+    destroy_due(context.database, context.artifacts)
 
 
-def _fail(workshop: Workshop, claim: Claim, failure: Failure, tried: Sequence[Mapping[str, Any]]) -> None:
+def _fail(context: WorkerContext, claim: Claim, failure: Failure, tried: Sequence[Mapping[str, Any]]) -> None:
     try:
-        with workshop.database.writing() as session:
+        with context.database.writing() as session:
             batches.fail(
                 session,
                 claim.batch_id,
                 failure.reason,
                 permanent=failure.permanent,
-                max_attempts=workshop.settings.max_attempts,
+                max_attempts=context.settings.max_attempts,
                 splits=failure.splits,
                 rungs=tried,
             )

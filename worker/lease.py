@@ -1,4 +1,4 @@
-"""A lease kept alive by a heartbeat, which also carries the progress to the database."""
+"""A lease on a batch, renewed by a heartbeat that also writes the progress to the database."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from sqlalchemy.exc import SQLAlchemyError
 from ml.ladder.variational import Step
 from service.store.batches.lifecycle import Claim, heartbeat
 from service.store.errors import LeaseLost
-from worker.context import Workshop
+from worker.context import WorkerContext
 
 log = structlog.get_logger("lease")
 PROGRESS_SECONDS = 1.0
 
 
 class Lease:
-    """Use as a context manager around the computation. Losing it is noticed at the latest when publishing."""
+    """Context manager around the computation. A lost lease is noticed at the latest on publication."""
 
-    def __init__(self, workshop: Workshop, claim: Claim) -> None:
+    def __init__(self, context: WorkerContext, claim: Claim) -> None:
         self.device: str | None = None
-        self._workshop = workshop
+        self._context = context
         self._claim = claim
         self._percent = 0.0
         self._phases = [("claimed", time.monotonic())]
@@ -36,13 +36,13 @@ class Lease:
         self._thread = threading.Thread(target=self._beat, name=f"lease-{claim.batch_id}", daemon=True)
 
     def report(self, phase: str, fraction: float) -> None:
-        """Remember how far the work is; the next beat writes it."""
+        """Record the progress; the next heartbeat writes it."""
         if phase != self._phases[-1][0]:
             self._phases.append((phase, time.monotonic()))
         self._percent = 100 * fraction
 
-    def saw(self, step: Step) -> None:
-        """Remember how near a step came."""
+    def record_step(self, step: Step) -> None:
+        """Record the residual of a step."""
         residual = step.residual if math.isfinite(step.residual) else None  # JSON has no infinity
         self._residuals.append({**asdict(step), "residual": residual})
 
@@ -55,22 +55,22 @@ class Lease:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        self._tell()  # however it ended: a short job had no beat yet, and of a failed one this is what is known
+        self._write_progress()  # a short job had no heartbeat yet, and for a failed one this is the only trace
 
     def _beat(self) -> None:
-        while not self._stop.wait(min(PROGRESS_SECONDS, self._workshop.settings.lease_seconds / 3)):
-            if not self._tell():
+        while not self._stop.wait(min(PROGRESS_SECONDS, self._context.settings.lease_seconds / 3)):
+            if not self._write_progress():
                 return
 
-    def _tell(self) -> bool:
-        """False once the lease is lost. A database that is away is tried again at the next beat."""
-        began = [*self._phases, ("", time.monotonic())]
-        phases = [{"phase": phase, "seconds": end - start} for (phase, start), (_, end) in pairwise(began)]
+    def _write_progress(self) -> bool:
+        """Return False once the lease is lost. An unavailable database is retried at the next heartbeat."""
+        starts = [*self._phases, ("", time.monotonic())]
+        phases = [{"phase": phase, "seconds": end - start} for (phase, start), (_, end) in pairwise(starts)]
         trace = {"phases": phases, "residuals": self._residuals[:]}
-        seconds, told = self._workshop.settings.lease_seconds, (began[-2][0], self._percent, self.device, trace)
+        progress = (starts[-2][0], self._percent, self.device, trace)
         try:
-            with self._workshop.database.writing() as session:
-                heartbeat(session, self._claim.batch_id, seconds, *told)
+            with self._context.database.writing() as session:
+                heartbeat(session, self._claim.batch_id, self._context.settings.lease_seconds, *progress)
         except LeaseLost:
             return False
         except SQLAlchemyError as error:

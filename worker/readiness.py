@@ -13,28 +13,28 @@ from ml.models.network import Network
 from ml.posteriors.sample_set import SampleSet
 from service.store.models.registry import find_model, record_readiness, unchecked
 from service.store.tables import Model, Version
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.loading import load_model
 
 log = structlog.get_logger("worker")
 
 
-def check_current(workshop: Workshop, model_id: uuid.UUID) -> bool:
+def check_current(context: WorkerContext, model_id: uuid.UUID) -> bool:
     """Record the readiness of the current version. False if that is known already."""
-    with workshop.database.reading() as session:
+    with context.database.reading() as session:
         versions, model = unchecked(session, model_id), find_model(session, model_id)
     for version in versions:
-        readiness = _readiness(workshop, model, version)
-        with workshop.database.writing() as session:
+        readiness = _readiness(context, model, version)
+        with context.database.writing() as session:
             record_readiness(session, version.id, readiness)
         log.info("version.checked", model_id=str(model_id), number=version.number, ready=readiness["ready"])
     return len(versions) > 0
 
 
-def _readiness(workshop: Workshop, model: Model, version: Version) -> dict[str, Any]:
+def _readiness(context: WorkerContext, model: Model, version: Version) -> dict[str, Any]:
     try:
         digests = version.posterior_digest, version.dataset_digest
-        loaded = load_model(workshop.artifacts, model.id, model.family, model.posterior_kind, model.config, *digests)
+        loaded = load_model(context.artifacts, model.id, model.family, model.posterior_kind, model.config, *digests)
         if isinstance(loaded.posterior, SampleSet):
             return check_samples(loaded.family, loaded.posterior, loaded.rows).to_dict()
         if isinstance(loaded.family, Network):

@@ -1,7 +1,7 @@
-"""How a worker leaves: with a batch that ends soon finished, and one that does not given back to the others.
+"""Graceful shutdown of a worker: a batch that ends soon is finished, any other is released to other workers.
 
-Celery's own soft shutdown sleeps through all of its time in the signal handler, even when the batch ended at once. So
-SIGTERM keeps its ordinary meaning, which waits for ever, and a timer turns it into the other one.
+Celery's soft shutdown sleeps for its whole timeout in the signal handler, even if the batch ends at once. So SIGTERM
+keeps starting the warm shutdown, which waits without limit, and a timer turns that into the cold one.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from service.store.database import Database
 log = structlog.get_logger("worker")
 
 
-class Leaving:
-    """Of the process that gets the signal; the ones that compute are its children and work under `name` too."""
+class GracefulShutdown:
+    """Shutdown of the process that receives SIGTERM. Its children, which compute, share its `name` in claims."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._settings = settings
         self._name = name
-        self._patience: threading.Timer | None = None
+        self._timer: threading.Timer | None = None
 
     def connect(self) -> None:
-        signals.worker_shutting_down.connect(self._told_to_stop, weak=False)
-        signals.worker_shutdown.connect(self._stopped, weak=False)
+        signals.worker_shutting_down.connect(self._start_timer, weak=False)
+        signals.worker_shutdown.connect(self._release_batches, weak=False)
 
-    def _told_to_stop(self, **_: Any) -> None:
-        if self._patience is None:
-            # Celery's cold shutdown: ends the children and puts their messages back.
-            self._patience = threading.Timer(self._settings.shutdown_seconds, os.kill, (os.getpid(), signal.SIGQUIT))
-            self._patience.daemon = True
-            self._patience.start()
+    def _start_timer(self, **_: Any) -> None:
+        if self._timer is None:
+            # SIGQUIT is Celery's cold shutdown: it ends the children and requeues their messages.
+            self._timer = threading.Timer(self._settings.shutdown_seconds, os.kill, (os.getpid(), signal.SIGQUIT))
+            self._timer.daemon = True
+            self._timer.start()
 
-    def _stopped(self, **_: Any) -> None:
-        """Whatever still stands under our name is nobody's work any more."""
-        if self._patience is not None:
-            self._patience.cancel()
+    def _release_batches(self, **_: Any) -> None:
+        """Release the batches that are still claimed under our name: nobody works on them any more."""
+        if self._timer is not None:
+            self._timer.cancel()
         database = Database(self._settings.database)
         doorbell = Doorbell(self._settings.broker, database)
         try:
@@ -55,8 +55,8 @@ class Leaving:
                 log.info("batch.given_back", model_id=str(model_id))
                 doorbell.ring(model_id)
         except SQLAlchemyError as error:
-            # The lease runs out by itself.
-            log.warning("batch.kept", reason=type(error).__name__)
+            # The lease expires by itself.
+            log.warning("batch.not_released", reason=type(error).__name__)
         finally:
             doorbell.close()
             database.close()

@@ -1,7 +1,7 @@
-"""The sweep: rings again for work that nobody does, destroys what is due, sums days up. Any number may run at once.
+"""The sweep: rings doorbells for waiting work, destroys due artifacts, writes daily summaries. Several may run at once.
 
-Callbacks are sent beside it, in the same process: a slow receiver keeps no worker from forgetting, nor a long batch the
-callbacks of others. The log is kept beside it too: its entries get their places in time whatever else there is to do.
+The same process sends callbacks in a thread of its own, so that a slow receiver delays no worker and a long batch
+delays no callback. The log's sequencer and publisher have threads too, so that entries are sequenced on time.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from worker.checkpoints import run_publisher, run_sequencer
 log = structlog.get_logger("sweep")
 
 ORPHANS_SECONDS = 3600.0
-"""How often the whole store of artifacts is listed, in search of files that nobody knows."""
-BESIDE = (run_callbacks, run_sequencer, run_publisher)
+"""Interval at which the whole artifact store is listed in search of orphaned files."""
+BACKGROUND_LOOPS = (run_callbacks, run_sequencer, run_publisher)
 
 
 def sweep_once(database: Database, artifacts: ArtifactStore, doorbell: Doorbell) -> None:
     with database.reading() as session:
         waiting = models_to_ring(session)
-        unlooked_at = [version.model_id for version in unchecked(session)]
+        unchecked_models = [version.model_id for version in unchecked(session)]
     for model_id in waiting:
         doorbell.ring(model_id)
-    for model_id in unlooked_at:
+    for model_id in unchecked_models:
         doorbell.ring(model_id, task=CHECK_TASK)
     destroyed = destroy_due(database, artifacts)
     if destroyed:
@@ -51,12 +51,12 @@ def sweep_once(database: Database, artifacts: ArtifactStore, doorbell: Doorbell)
 
 
 def run_sweep(settings: Settings, stop: threading.Event) -> None:
-    """Sweep until `stop` is set. A database that is away is waited for."""
+    """Sweep until `stop` is set. An unavailable database is waited for."""
     database = Database(settings.database)
     doorbell = Doorbell(settings.broker, database)
     artifacts = open_artifacts(settings)
-    beside = [threading.Thread(target=run, args=(settings, stop)) for run in BESIDE]
-    for thread in beside:
+    threads = [threading.Thread(target=run, args=(settings, stop)) for run in BACKGROUND_LOOPS]
+    for thread in threads:
         thread.start()
     orphans_due = time.monotonic()
     while not stop.wait(settings.sweep_seconds):
@@ -64,16 +64,16 @@ def run_sweep(settings: Settings, stop: threading.Event) -> None:
             sweep_once(database, artifacts, doorbell)
             if time.monotonic() >= orphans_due:
                 orphans_due = time.monotonic() + ORPHANS_SECONDS
-                _look_for_orphans(database, artifacts)
+                _collect_orphans(database, artifacts)
         except (SQLAlchemyError, OSError, StoreError):
             log.exception("sweep.failed")
-    for thread in beside:
+    for thread in threads:
         thread.join()
     doorbell.close()
     database.close()
 
 
-def _look_for_orphans(database: Database, artifacts: ArtifactStore) -> None:
-    found = asdict(collect_orphans(database, artifacts))
-    if any(found.values()):
-        log.warning("artifacts.looked_through", **found)
+def _collect_orphans(database: Database, artifacts: ArtifactStore) -> None:
+    counts = asdict(collect_orphans(database, artifacts))
+    if any(counts.values()):
+        log.warning("artifacts.orphans", **counts)

@@ -32,7 +32,7 @@ from service.store import migrate
 from service.store.database import Database
 from service.store.states import BatchStatus, DeletionStatus
 from service.store.tables import Batch, DeletionTarget, now
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.forget import forget_pending
 
 FEW, MANY = 10, 1_000
@@ -53,7 +53,7 @@ class Drained:
 
 @dataclass(frozen=True)
 class Bench:
-    workshop: Workshop
+    context: WorkerContext
     models: Sequence[Population]
 
 
@@ -65,8 +65,8 @@ def bench_drain(rows: int, rounds: int) -> Drained:
     ):
         settings = scratch_settings(Path(folder), database, batch_window_seconds=0.0)
         log = settings.data_dir / "bench.log"
-        with scratch_redis(settings.data_dir), _logging_to(log, settings.log_level), _workshop(settings) as workshop:
-            bench = _prepare(workshop, rows, bar("Preparing"))
+        with scratch_redis(settings.data_dir), _logging_to(log, settings.log_level), _context(settings) as context:
+            bench = _prepare(context, rows, bar("Preparing"))
             few, many = _batch_seconds(bench, rounds, bar("10 and 1,000"))
             one, two = _worker_seconds(bench, rounds, bar("Workers"))
     return Drained(few, many, many / few, one / two)
@@ -83,11 +83,11 @@ def show(found: Drained) -> Table:
     return table
 
 
-def _prepare(workshop: Workshop, rows: int, report: OnProgress) -> Bench:
+def _prepare(context: WorkerContext, rows: int, report: OnProgress) -> Bench:
     report("training", 0.0)
     trained = train(rows)
     report("registering", 0.3)
-    bench = Bench(workshop, [populate(workshop, name, trained) for name in ("first", "second")])
+    bench = Bench(context, [populate(context, name, trained) for name in ("first", "second")])
     report("done", 1.0)
     return bench
 
@@ -106,9 +106,9 @@ def _batch_seconds(bench: Bench, rounds: int, report: OnProgress) -> tuple[float
 
 def _drain(bench: Bench, count: int) -> float:
     model = bench.models[0]
-    model.ask(bench.workshop, count)
+    model.ask(bench.context, count)
     started = time.perf_counter()
-    forget_pending(bench.workshop, model.model_id)
+    forget_pending(bench.context, model.model_id)
     seconds = time.perf_counter() - started
     _require_all_completed(bench)
     return seconds
@@ -119,7 +119,7 @@ def _worker_seconds(bench: Bench, rounds: int, report: OnProgress) -> tuple[floa
 
     One, two, two, one: data sets shrink and machines warm up, and both then have as much of it.
     """
-    settings = bench.workshop.settings
+    settings = bench.context.settings
     with _worker(settings, "one"):
         _wait_for_workers(bench, 1)
         report("one", 0.1)
@@ -136,10 +136,10 @@ def _worker_seconds(bench: Bench, rounds: int, report: OnProgress) -> tuple[floa
 
 def _both_seconds(bench: Bench, count: int = SHARED) -> float:
     for model in bench.models:
-        model.ask(bench.workshop, count)
+        model.ask(bench.context, count)
     started = time.perf_counter()
     for model in bench.models:
-        bench.workshop.doorbell.ring(model.model_id)
+        bench.context.doorbell.ring(model.model_id)
     _wait_until(lambda: not _open_count(bench), "a batch did not end")
     seconds = time.perf_counter() - started
     _require_all_completed(bench)
@@ -158,7 +158,7 @@ def _wait_for_workers(bench: Bench, count: int) -> None:
 
 def _workers(bench: Bench, since: datetime) -> Sequence[str]:
     published = select(Batch.worker).distinct().where(Batch.status == BatchStatus.PUBLISHED, Batch.started_at >= since)
-    with bench.workshop.database.reading() as session:
+    with bench.context.database.reading() as session:
         return session.scalars(published).all()
 
 
@@ -173,7 +173,7 @@ def _require_all_completed(bench: Bench) -> None:
 
 def _count(bench: Bench, *statuses: DeletionStatus) -> int:
     query = select(func.count()).select_from(DeletionTarget).where(DeletionTarget.status.in_(statuses))
-    with bench.workshop.database.reading() as session:
+    with bench.context.database.reading() as session:
         return session.scalars(query).one()
 
 
@@ -209,16 +209,16 @@ def _worker(settings: Settings, name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _workshop(settings: Settings) -> Iterator[Workshop]:
+def _context(settings: Settings) -> Iterator[WorkerContext]:
     database = Database(settings.database)
     migrate.upgrade(database)
     database.close()
-    workshop = Workshop.open(settings)
+    context = WorkerContext.open(settings)
     try:
-        yield workshop
+        yield context
     finally:
-        workshop.doorbell.close()
-        workshop.database.close()
+        context.doorbell.close()
+        context.database.close()
 
 
 @contextmanager

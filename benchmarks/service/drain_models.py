@@ -19,7 +19,7 @@ import ml
 from service.store.access.identities import Identity, IdentityHasher
 from service.store.deletions.creation import NewDeletion, create_many
 from service.store.models.registry import Registration, register
-from worker.context import Workshop
+from worker.context import WorkerContext
 
 FAMILY = "softmax-regression"
 CONFIG: dict[str, Any] = {"dimensions": 10, "classes": 10, "prior_std": 1.0, "draws": 4, "seed": 1}
@@ -42,14 +42,14 @@ class Population:
     model_id: UUID
     unasked: Iterator[bytes]
 
-    def ask(self, workshop: Workshop, count: int) -> None:
+    def ask(self, context: WorkerContext, count: int) -> None:
         """Store a deletion for each of the next so many people, as the API would."""
         lookups = list(itertools.islice(self.unasked, count))
         if len(lookups) < count:
             raise ValueError("nobody is left to forget: take more rows or fewer rounds")
         news = [NewDeletion("bench", "gdpr", [lookup], None, "bench", window_seconds=0.0) for lookup in lookups]
-        with workshop.database.writing() as session:
-            create_many(session, news, workshop.signer)
+        with context.database.writing() as session:
+            create_many(session, news, context.signer)
 
 
 def train(rows: int) -> Trained:
@@ -64,9 +64,9 @@ def train(rows: int) -> Trained:
     return Trained(trained.posterior.to_bytes(), save({"x": points}), rows)
 
 
-def populate(workshop: Workshop, name: str, trained: Trained) -> Population:
+def populate(context: WorkerContext, name: str, trained: Trained) -> Population:
     """Register the model under `name`, with people of its own."""
-    hasher = IdentityHasher(workshop.settings.identity_key_bytes())
+    hasher = IdentityHasher(context.settings.identity_key_bytes())
     people = [Identity("email", f"{name}-{number}@example.org") for number in range(trained.count)]
     lookups = [hasher.lookup(person) for person in people]
     registration = Registration(
@@ -78,5 +78,5 @@ def populate(workshop: Workshop, name: str, trained: Trained) -> Population:
         records=trained.records,
         lookups=lookups,
     )
-    model_id = register(workshop.database, workshop.artifacts, registration, actor="lethe bench")
+    model_id = register(context.database, context.artifacts, registration, actor="lethe bench")
     return Population(model_id, iter(lookups))

@@ -174,9 +174,9 @@ def worker(
     SIGTERM or Ctrl-C: it finishes a batch that ends within LETHE_SHUTDOWN_SECONDS and gives back one that does not.
     """
     from service.store.batches.doorbell import QUEUES
-    from worker.app import queues_served_here, run_worker
+    from worker.app import default_queues, run_worker
 
-    chosen = queues_served_here() if queues is None else queues.split(",")
+    chosen = default_queues() if queues is None else queues.split(",")
     if not set(chosen) <= set(QUEUES.values()):
         raise typer.BadParameter(f"choose some of {', '.join(QUEUES.values())}", param_hint="--queues")
     run_worker(_migrated(data_dir), concurrency, chosen)

@@ -19,25 +19,25 @@ from typing import Any
 from service.logs import configure_logging
 from service.settings import load_settings
 from tests.faults.boundaries import Boundaries
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.forget import forget_pending
 
 
 @dataclass(frozen=True)
 class Smith:
-    workshop: Workshop
+    context: WorkerContext
     boundaries: Boundaries
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         model_id, die_at = uuid.UUID(asked["model_id"]), asked["die_at"]
         answer = self._live(model_id) if die_at is None else self._die(model_id, die_at)
-        self.workshop.database.close()  # connections do not survive a fork
+        self.context.database.close()  # connections do not survive a fork
         return answer
 
     def _live(self, model_id: uuid.UUID) -> dict[str, Any]:
         passed: list[str] = []
         self.boundaries.begin(passed.append, None)
-        forget_pending(self.workshop, model_id)
+        forget_pending(self.context, model_id)
         return {"killed": False, "exit_code": 0, "passed": passed}
 
     def _die(self, model_id: uuid.UUID, die_at: int) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Smith:
         """Never returns: what the parent does at its end is not the child's to do."""
         code = 1
         try:
-            forget_pending(self.workshop, model_id)
+            forget_pending(self.context, model_id)
             code = 0
         finally:
             os._exit(code)
@@ -66,8 +66,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # the log goes where errors go; standard output is for the answers
     configure_logging("INFO")
-    workshop = Workshop.open(load_settings())
-    smith = Smith(workshop, Boundaries(workshop.database))
+    context = WorkerContext.open(load_settings())
+    smith = Smith(context, Boundaries(context.database))
     for line in sys.stdin:
         answers.write(json.dumps(smith.answer(json.loads(line))) + "\n")
         answers.flush()

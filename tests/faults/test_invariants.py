@@ -20,7 +20,7 @@ from service.store.tables import AuditEntry, Batch, Certificate, Deletion, Recor
 from tests import samples
 from tests.faults.invariants import World, check, violations
 from tests.faults.population import draw, register_population
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.forget import forget_pending
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -31,12 +31,12 @@ def world(settings: Settings, database: Database) -> World:
     """Healthy: two batches, one after the other, of a model with ten people."""
     population = draw(range(10), 3, seed=1)
     model_id = register_population(settings, database, population)
-    workshop = Workshop.open(settings)
+    context = WorkerContext.open(settings)
     asked = {}
     for people in ((1, 2), (5,)):
         asked[samples.ask(settings, database, *people).deletion.id] = people
-        assert forget_pending(workshop, model_id)
-    workshop.database.close()
+        assert forget_pending(context, model_id)
+    context.database.close()
     return World(settings, database, {model_id: population}, asked)
 
 

@@ -25,7 +25,7 @@ from tests.faults.aftermath import clear_away, let_lease_run_out
 from tests.faults.forging import Forge, forging
 from tests.faults.invariants import World, check, check_log
 from tests.faults.population import draw, register_population
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.forget import forget_pending
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
@@ -44,7 +44,7 @@ class Bench:
 
     settings: Settings
     database: Database
-    workshop: Workshop
+    context: WorkerContext
     forge: Forge
 
 
@@ -52,10 +52,10 @@ class Bench:
 def bench(settings: Settings, database: Database, tmp_path: Path) -> Iterator[Bench]:
     # A beat of the lease would be a boundary more, at a moment of its own: let it come rarely.
     patient = settings.model_copy(update={"lease_seconds": 30.0})
-    workshop = Workshop.open(patient)
+    context = WorkerContext.open(patient)
     with forging(patient, tmp_path / "forge.log") as forge:
-        yield Bench(patient, database, workshop, forge)
-    workshop.database.close()
+        yield Bench(patient, database, context, forge)
+    context.database.close()
 
 
 def test_a_worker_killed_at_any_boundary_loses_nothing(bench: Bench) -> None:
@@ -135,6 +135,6 @@ def _hold_back(bench: Bench, deletion_id: uuid.UUID) -> None:
 
 def _finish(bench: Bench, model_id: uuid.UUID) -> None:
     for _ in range(MOST_BATCHES):
-        if not forget_pending(bench.workshop, model_id):
+        if not forget_pending(bench.context, model_id):
             return
     raise AssertionError(f"still work to do after {MOST_BATCHES} batches")

@@ -21,8 +21,8 @@ from service.settings import Settings
 from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api, api  # noqa: F401
-from tests.worker.conftest import workshop  # noqa: F401
-from worker.context import Workshop
+from tests.worker.conftest import context  # noqa: F401
+from worker.context import WorkerContext
 from worker.forget import forget_pending
 from worker.readiness import check_current
 
@@ -41,21 +41,21 @@ def register(engineer: Client, **more: Any) -> dict[str, Any]:
 
 def test_register_look_wait_and_download(
     clients: dict[str, Client],
-    workshop: Workshop,  # noqa: F811
+    context: WorkerContext,  # noqa: F811
     tmp_path: Path,
 ) -> None:
     engineer, compliance = clients["engineer"], clients["compliance"]
     model = register(engineer, never_seen=samples.parts()["records"])
     with pytest.raises(TimeoutError, match="still unchecked"):
         engineer.readiness(model["id"], timeout=0)
-    check_current(workshop, uuid.UUID(model["id"]))
+    check_current(context, uuid.UUID(model["id"]))
     assert engineer.readiness(model["id"])["ready"] is True
     deletion = compliance.delete([samples.person(1)])
     assert compliance.download(deletion["id"], tmp_path / "early") == []
     with pytest.raises(TimeoutError, match="still pending"):
         compliance.wait(deletion["id"], timeout=0)
     told: list[str] = []
-    work = threading.Timer(0.3, forget_pending, (workshop, uuid.UUID(model["id"])))
+    work = threading.Timer(0.3, forget_pending, (context, uuid.UUID(model["id"])))
     work.start()
     ended = compliance.wait(deletion["id"], on_progress=lambda found: told.append(found["status"]))
     work.join()
@@ -94,7 +94,7 @@ def test_an_import_that_is_not_allowed_says_what_to_do(clients: dict[str, Client
 def test_a_model_is_registered_from_the_command_line(
     api: Api,  # noqa: F811
     settings: Settings,
-    workshop: Workshop,  # noqa: F811
+    context: WorkerContext,  # noqa: F811
     clients: dict[str, Client],
     tmp_path: Path,
 ) -> None:
@@ -108,7 +108,7 @@ def test_a_model_is_registered_from_the_command_line(
         """As the worker does, once there is a model."""
         while not looked.wait(0.05):
             for model in clients["operator"]._json("GET", "/api/v1/models")["items"]:
-                check_current(workshop, uuid.UUID(model["id"]))
+                check_current(context, uuid.UUID(model["id"]))
                 looked.set()
 
     worker = threading.Thread(target=look)

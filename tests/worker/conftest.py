@@ -8,12 +8,12 @@ import redis
 from service.settings import Settings
 from service.store.batches.doorbell import QUEUES
 from service.store.states import Device
-from worker.context import Workshop
+from worker.context import WorkerContext
 
 
 @pytest.fixture
-def workshop(settings: Settings) -> Iterator[Workshop]:
-    opened = Workshop.open(settings)
+def context(settings: Settings) -> Iterator[WorkerContext]:
+    opened = WorkerContext.open(settings)
     yield opened
     opened.doorbell.close()
     opened.database.close()

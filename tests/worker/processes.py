@@ -20,7 +20,7 @@ SCRIPT = """
 
     import service.store.batches.publication, worker.forget, worker.lease
     from service.settings import load_settings
-    from worker.context import Workshop
+    from worker.context import WorkerContext
 
     def die(*args, **options):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -34,7 +34,7 @@ SCRIPT = """
         return waiting
 
     {patch}
-    worker.forget.forget_pending(Workshop.open(load_settings()), uuid.UUID("{model_id}"))
+    worker.forget.forget_pending(WorkerContext.open(load_settings()), uuid.UUID("{model_id}"))
 """
 
 

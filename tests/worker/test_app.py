@@ -4,7 +4,7 @@ import pytest
 
 from service.settings import Settings
 from worker import app
-from worker.app import create_worker, queues_served_here
+from worker.app import create_worker, default_queues
 
 SETTINGS = Settings(_env_file=None, task_seconds=600, worker_memory_bytes=3 << 30)  # type: ignore[call-arg]
 
@@ -40,4 +40,4 @@ def test_only_a_worker_with_a_gpu_takes_models_that_need_one(
     monkeypatch: pytest.MonkeyPatch, gpu: bool, queues: list[str]
 ) -> None:
     monkeypatch.setattr(app, "has_cuda", lambda: gpu)
-    assert queues_served_here() == queues
+    assert default_queues() == queues

@@ -28,7 +28,7 @@ from tests import samples
 from tests.waiting import wait_until
 from tests.witness import Witness, witnessing
 from worker import checkpoints
-from worker.checkpoints import Publisher, place_all
+from worker.checkpoints import Publisher, sequence_all
 from worker.sweep import run_sweep
 
 Opener = Callable[..., Publisher]
@@ -66,7 +66,7 @@ def write(database: Database, count: int = 1) -> None:
 
 def grow(database: Database, signer: StatementSigner, count: int = 1) -> Checkpoint:
     write(database, count)
-    place_all(database, signer)
+    sequence_all(database, signer)
     return newest(database)
 
 
@@ -86,9 +86,9 @@ def unplaced(database: Database) -> int:
 def test_a_long_trail_is_placed_in_many_transactions(
     database: Database, signer: StatementSigner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "MOST_AT_ONCE", 100)
+    monkeypatch.setattr(checkpoints, "MAX_BATCH", 100)
     write(database, 250)
-    place_all(database, signer)
+    sequence_all(database, signer)
     assert unplaced(database) == 0
     with database.reading() as session:
         sizes = session.scalars(select(Checkpoint.size).order_by(Checkpoint.size)).all()
@@ -98,7 +98,7 @@ def test_a_long_trail_is_placed_in_many_transactions(
 def test_two_sweeps_place_everything_once(database: Database, signer: StatementSigner) -> None:
     write(database, 200)
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda _: place_all(database, signer), range(2)))
+        list(pool.map(lambda _: sequence_all(database, signer), range(2)))
     with database.reading() as session:
         places = session.scalars(select(AuditEntry.leaf_index).order_by(AuditEntry.leaf_index)).all()
     assert places == list(range(len(places)))
@@ -234,7 +234,7 @@ def test_a_witnessed_certificate_verifies_with_the_published_list_and_names_its_
     settings: Settings, database: Database, signer: StatementSigner, witness: Witness, opened: Opener
 ) -> None:
     deletion_id = samples.ask(settings, database, 99).deletion.id
-    place_all(database, signer)
+    sequence_all(database, signer)
     publisher = opened(witnesses=witness.setting)
     publisher.publish_newest()
     with database.reading() as session:

@@ -18,7 +18,7 @@ from service.store.models.registry import current_version
 from service.store.tables import Batch
 from tests import samples
 from worker import forget
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.failures import classify
 from worker.forget import forget_pending
 
@@ -63,7 +63,7 @@ def test_the_memory_of_the_cpu_runs_out_without_a_type_of_its_own() -> None:
 
 
 def test_a_full_disk_parks_the_job_with_that_reason_and_damages_nothing(
-    settings: Settings, database: Database, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, database: Database, context: WorkerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model_id = samples.register_sample(settings, database)
     view = samples.ask(settings, database, 1)
@@ -74,7 +74,7 @@ def test_a_full_disk_parks_the_job_with_that_reason_and_damages_nothing(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(forget, "write_ahead", full)
-    assert forget_pending(workshop, model_id) is True
+    assert forget_pending(context, model_id) is True
     with database.reading() as session:
         found = find(session, view.deletion.id, caller=None)
         batch = session.query(Batch).one()
@@ -83,4 +83,4 @@ def test_a_full_disk_parks_the_job_with_that_reason_and_damages_nothing(
     assert (batch.status, batch.failure) == ("failed", found.targets[0].failure)
     assert "the disk is full: nothing was damaged; make room" in (batch.failure or "")
     for digest in (before.posterior_digest, before.dataset_digest):
-        assert workshop.artifacts.get(model_id, digest)
+        assert context.artifacts.get(model_id, digest)

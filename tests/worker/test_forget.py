@@ -40,7 +40,7 @@ from service.store.tables import (
 from tests import samples
 from tests.worker.processes import start_forgetting
 from worker import forget
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.forget import forget_pending
 from worker.lease import Lease
 
@@ -61,18 +61,18 @@ def certificates(session: Session) -> list[str]:
 
 
 def test_a_batch_forgets_erases_certifies_and_publishes(
-    settings: Settings, database: Database, workshop: Workshop
+    settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
     first, second = (samples.ask(settings, database, number) for number in (1, 4))
-    assert forget_pending(workshop, model_id) is True
-    assert forget_pending(workshop, model_id) is False
+    assert forget_pending(context, model_id) is True
+    assert forget_pending(context, model_id) is False
     with database.reading() as session:
         version = current_version(session, model_id)
         assert (version.number, version.record_count) == (2, len(samples.points()) - 8)
-        posterior = load(workshop.artifacts.get(model_id, version.posterior_digest))
+        posterior = load(context.artifacts.get(model_id, version.posterior_digest))
         assert np.allclose(posterior["mean"], truth(1, 4), atol=1e-9)
-        dataset = stored_dataset(workshop.artifacts.get(model_id, version.dataset_digest))
+        dataset = stored_dataset(context.artifacts.get(model_id, version.dataset_digest))
         assert not set(dataset.records) & {*range(4, 8), *range(16, 20)}
         assert np.array_equal(dataset.arrays["x"], samples.points()[dataset.records])
         assert version.dataset_root == DatasetTree.of(dataset).root
@@ -87,8 +87,8 @@ def test_a_batch_forgets_erases_certifies_and_publishes(
             bundle = find_certificate(session, found.targets[0].certificate_id, caller=None)
             checked = verify(
                 bundle.encode(),
-                workshop.signer.public_pem.encode(),
-                workshop.artifacts.get(model_id, version.posterior_digest),
+                context.signer.public_pem.encode(),
+                context.artifacts.get(model_id, version.posterior_digest),
             )
             assert checked.predicate["subjects"] == list(view.commitments)
             assert checked.predicate["records"] == {"before": 40, "after": 32, "forgotten_in_batch": 8}
@@ -98,21 +98,21 @@ def test_a_batch_forgets_erases_certifies_and_publishes(
 
 
 def test_a_data_set_from_before_there_were_salts_is_committed_to_with_its_next_batch(
-    settings: Settings, database: Database, workshop: Workshop
+    settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
     unsalted = save({"x": samples.points(), "record": np.arange(len(samples.points()))})
-    digest = write_ahead(database, workshop.artifacts, model_id, "dataset", unsalted)
+    digest = write_ahead(database, context.artifacts, model_id, "dataset", unsalted)
     with database.writing() as session:
         session.execute(update(Version).values(dataset_digest=digest, dataset_root=None))
         adopt(session, model_id, digest)
     for number in (1, 4):
         samples.ask(settings, database, number)
-        forget_pending(workshop, model_id)
+        forget_pending(context, model_id)
     with database.reading() as session:
         versions = session.scalars(select(Version).order_by(Version.number)).all()
         bundles = certificates(session)
-    told = [verify(bundle.encode(), workshop.signer.public_pem.encode()).predicate["dataset"] for bundle in bundles]
+    told = [verify(bundle.encode(), context.signer.public_pem.encode()).predicate["dataset"] for bundle in bundles]
     assert versions[0].dataset_root is None
     assert (told[0]["before"]["digest"], told[0]["before"]["records"]) == (digest, 40)
     assert told[0]["after"]["root"] == told[1]["before"]["root"] == versions[1].dataset_root
@@ -120,25 +120,25 @@ def test_a_data_set_from_before_there_were_salts_is_committed_to_with_its_next_b
 
 
 def test_deletions_one_after_another_do_not_add_up_their_errors(
-    settings: Settings, database: Database, workshop: Workshop
+    settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
     for number in (0, 3, 7):
         samples.ask(settings, database, number)
-        forget_pending(workshop, model_id)
+        forget_pending(context, model_id)
     with database.reading() as session:
         versions = session.scalars(select(Version).order_by(Version.number)).all()
         assert [version.record_count for version in versions] == [40, 36, 32, 28]
-        final = load(workshop.artifacts.get(model_id, versions[-1].posterior_digest))
+        final = load(context.artifacts.get(model_id, versions[-1].posterior_digest))
     assert np.allclose(final["mean"], truth(0, 3, 7), atol=1e-9)
 
 
 def test_forgetting_everybody_fails_with_a_plain_reason(
-    settings: Settings, database: Database, workshop: Workshop
+    settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
     view = samples.ask(settings, database, *range(samples.PEOPLE))
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     with database.reading() as session:
         found = find(session, view.deletion.id, caller=None)
         assert (found.deletion.status, found.targets[0].status) == ("failed", "failed")
@@ -147,11 +147,13 @@ def test_forgetting_everybody_fails_with_a_plain_reason(
         assert len(session.scalars(select(Record)).all()) == len(samples.points())
 
 
-def test_a_bound_above_the_policy_is_not_published(settings: Settings, database: Database, workshop: Workshop) -> None:
+def test_a_bound_above_the_policy_is_not_published(
+    settings: Settings, database: Database, context: WorkerContext
+) -> None:
     # Below what rounding allows to prove, and without the rung that needs no proof.
     model_id = samples.register_sample(settings, database, epsilon=1e-40, rungs=["influence", "newton", "warm"])
     view = samples.ask(settings, database, 1)
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     with database.reading() as session:
         found = find(session, view.deletion.id, caller=None)
         assert found.deletion.status == "failed"
@@ -163,31 +165,31 @@ def test_a_bound_above_the_policy_is_not_published(settings: Settings, database:
 
 
 def test_a_policy_that_no_bound_can_meet_is_met_by_retraining(
-    settings: Settings, database: Database, workshop: Workshop
+    settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database, epsilon=1e-40)
     samples.ask(settings, database, 1)
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     with database.reading() as session:
         certificate = session.scalars(select(Certificate)).one()
-        final = load(workshop.artifacts.get(model_id, current_version(session, model_id).posterior_digest))
+        final = load(context.artifacts.get(model_id, current_version(session, model_id).posterior_digest))
     assert (certificate.level, certificate.epsilon) == ("retrained", 0.0)
     assert np.allclose(final["mean"], truth(1), atol=1e-9)
 
 
 def test_a_certificate_carries_what_an_attacker_could_still_learn(
-    settings: Settings, database: Database, workshop: Workshop
+    settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     """The worst example is named by the commitment of its person, and by nothing else."""
     never_seen = np.random.default_rng(8).normal(size=(50, 2))
     model_id = samples.register_sample(settings, database, never_seen=save({"x": never_seen}))
     views = [samples.ask(settings, database, number) for number in (2, 6)]
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     with database.reading() as session:
         bundles = certificates(session)
     commitments = {commitment for view in views for commitment in view.commitments}
     for bundle in bundles:
-        effects = verify(bundle.encode(), workshop.signer.public_pem.encode()).predicate["effects"]
+        effects = verify(bundle.encode(), context.signer.public_pem.encode()).predicate["effects"]
         assert [release["draws"] for release in effects["release"]] == [1, 10, 100]
         assert effects["pac_bayes"] is None  # a mixture has no error rate
         assert effects["membership"]["n_never_seen"] == 50
@@ -197,29 +199,29 @@ def test_a_certificate_carries_what_an_attacker_could_still_learn(
 
 
 def test_a_policy_changed_while_a_batch_runs_is_for_the_next(
-    settings: Settings, database: Database, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, database: Database, context: WorkerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model_id = samples.register_sample(settings, database)
     samples.ask(settings, database, 2)
     process = forget._process
 
-    def meanwhile(workshop: Workshop, claim: Claim, lease: Lease) -> Processed:
+    def meanwhile(context: WorkerContext, claim: Claim, lease: Lease) -> Processed:
         with database.writing() as session:
             change_policy(session, model_id, {**claim.policy, "epsilon": 1e-40, "rungs": ["influence"]}, "test")
-        return process(workshop, claim, lease)
+        return process(context, claim, lease)
 
     monkeypatch.setattr(forget, "_process", meanwhile)
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     with database.reading() as session:
         (bundle,) = certificates(session)
-    policy = verify(bundle.encode(), workshop.signer.public_pem.encode()).predicate["policy"]
+    policy = verify(bundle.encode(), context.signer.public_pem.encode()).predicate["policy"]
     assert policy == {"epsilon": 1e-6, "level": "proved", "rungs": samples.RUNGS, "seconds": None}
 
 
-def test_a_batch_keeps_its_device_and_its_rungs(settings: Settings, database: Database, workshop: Workshop) -> None:
+def test_a_batch_keeps_its_device_and_its_rungs(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database)
     samples.ask(settings, database, 2)
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     with database.reading() as session:
         batch = session.scalars(select(Batch)).one()
     assert batch.device in ("cpu", "cuda:0")
@@ -228,33 +230,35 @@ def test_a_batch_keeps_its_device_and_its_rungs(settings: Settings, database: Da
     assert batch.rungs[-1]["level"] == "proved"
 
 
-def test_without_never_seen_rows_no_attack_is_told(settings: Settings, database: Database, workshop: Workshop) -> None:
+def test_without_never_seen_rows_no_attack_is_told(
+    settings: Settings, database: Database, context: WorkerContext
+) -> None:
     model_id = samples.register_sample(settings, database)
     samples.ask(settings, database, 2)
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     with database.reading() as session:
         (bundle,) = certificates(session)
-    membership = verify(bundle.encode(), workshop.signer.public_pem.encode()).predicate["effects"]["membership"]
+    membership = verify(bundle.encode(), context.signer.public_pem.encode()).predicate["effects"]["membership"]
     assert (membership["worst"], membership["after"]["forgotten"]) == (None, None)
 
 
 def test_a_damaged_artifact_is_retried_not_published(
-    settings: Settings, database: Database, workshop: Workshop
+    settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
     view = samples.ask(settings, database, 1)
     with database.reading() as session:
-        path = workshop.artifacts.path(model_id, current_version(session, model_id).dataset_digest)
+        path = context.artifacts.path(model_id, current_version(session, model_id).dataset_digest)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + b"\0")
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     with database.writing() as session:
         found = find(session, view.deletion.id, caller=None)
         assert (found.deletion.status, found.targets[0].attempts) == ("pending", 1)
         assert "restore it from the backup" in (found.targets[0].failure or "")
         session.execute(update(DeletionTarget).values(not_before=now()))
     path.write_bytes(whole)
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     with database.reading() as session:
         assert find(session, view.deletion.id, caller=None).deletion.status == "completed"
 
@@ -270,7 +274,7 @@ KILL_POINTS = {
 
 @pytest.mark.parametrize("patch", KILL_POINTS.values(), ids=KILL_POINTS.keys())
 def test_a_worker_killed_at_any_point_loses_nothing(
-    settings: Settings, database: Database, workshop: Workshop, patch: str
+    settings: Settings, database: Database, context: WorkerContext, patch: str
 ) -> None:
     model_id = samples.register_sample(settings, database)
     view = samples.ask(settings, database, 1)
@@ -278,15 +282,15 @@ def test_a_worker_killed_at_any_point_loses_nothing(
     with database.writing() as session:  # as if the lease had run out
         session.execute(update(Batch).values(lease_expires_at=now() - timedelta(seconds=1)))
         session.execute(update(Artifact).where(Artifact.destroy_at.is_not(None)).values(destroy_at=now()))
-    forget_pending(workshop, model_id)
-    destroy_due(workshop.database, workshop.artifacts)
+    forget_pending(context, model_id)
+    destroy_due(context.database, context.artifacts)
     with database.reading() as session:
         version = current_version(session, model_id)
         assert (version.number, version.record_count) == (2, 36)
         assert find(session, view.deletion.id, caller=None).deletion.status == "completed"
         assert len(session.scalars(select(Certificate)).all()) == 1
         assert files(settings, model_id) == {version.posterior_digest, version.dataset_digest}
-        posterior = load(workshop.artifacts.get(model_id, version.posterior_digest))
+        posterior = load(context.artifacts.get(model_id, version.posterior_digest))
     assert np.allclose(posterior["mean"], truth(1), atol=1e-9)
 
 
@@ -298,12 +302,12 @@ def _run_and_die(settings: Settings, model_id: uuid.UUID, patch: str) -> None:
 
 
 def test_every_log_line_of_a_deletion_carries_its_request_id(
-    settings: Settings, database: Database, workshop: Workshop, capsys: pytest.CaptureFixture[str]
+    settings: Settings, database: Database, context: WorkerContext, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model_id = samples.register_sample(settings, database)
     view = samples.ask(settings, database, 1, request_id="trace-42")
     configure_logging("INFO")
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     events = [line["event"] for line in lines if line.get("request_id") == "trace-42"]
     assert events == ["deletion.claimed", "deletion.completed"]

@@ -25,19 +25,19 @@ from service.store.signing import keys
 from service.store.tables import Certificate, Deletion, now
 from tests import samples
 from tests.faults.population import draw, register_population
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.forget import forget_pending
 
 FIRST, EACH, ROTATIONS = 5, 250, 4
 PEOPLE = FIRST + ROTATIONS * EACH + 300
 
 
-def ask(workshop: Workshop, people: Sequence[int]) -> list[uuid.UUID]:
-    lookups = [samples.lookup(workshop.settings, person) for person in people]
+def ask(context: WorkerContext, people: Sequence[int]) -> list[uuid.UUID]:
+    lookups = [samples.lookup(context.settings, person) for person in people]
     news = [NewDeletion("acme", "gdpr", [lookup], None, "request", 0.0) for lookup in lookups]
-    with workshop.database.writing() as session:
+    with context.database.writing() as session:
         return [
-            view.deletion.id for view in create_many(session, news, workshop.signer) if isinstance(view, DeletionView)
+            view.deletion.id for view in create_many(session, news, context.signer) if isinstance(view, DeletionView)
         ]
 
 
@@ -47,56 +47,56 @@ def certificates_of(database: Database, deletion_ids: Sequence[uuid.UUID]) -> li
         return [bundles.find_certificate(session, one, caller=None).encode() for one in found]
 
 
-def key_list(workshop: Workshop) -> bytes:
-    with workshop.database.reading() as session:
-        found = keys.keys_for(session, workshop.signer)
-        return public_keys_out(workshop.settings, found).model_dump_json().encode()
+def key_list(context: WorkerContext) -> bytes:
+    with context.database.reading() as session:
+        found = keys.keys_for(session, context.signer)
+        return public_keys_out(context.settings, found).model_dump_json().encode()
 
 
-def rotated(workshop: Workshop) -> Workshop:
+def rotated(context: WorkerContext) -> WorkerContext:
     """Another key, and the old one retired, as `lethe key rotate`, a restart and `lethe key retire` do."""
-    settings = workshop.settings.model_copy(update={"signing_key": SecretStr(new_key())})
-    signer = keys.open_signer(settings, workshop.database)
-    with workshop.database.writing() as session:
-        keys.retire(session, workshop.signer.key_id, actor="test")
-    return replace(workshop, settings=settings, signer=signer)
+    settings = context.settings.model_copy(update={"signing_key": SecretStr(new_key())})
+    signer = keys.open_signer(settings, context.database)
+    with context.database.writing() as session:
+        keys.retire(session, context.signer.key_id, actor="test")
+    return replace(context, settings=settings, signer=signer)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_first_certificates_verify_for_ever(settings: Settings, database: Database, workshop: Workshop) -> None:
+def test_first_certificates_verify_for_ever(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = register_population(settings, database, draw(range(PEOPLE), 1, seed=1))
-    first_ids = ask(workshop, range(FIRST))
-    assert forget_pending(workshop, model_id)
+    first_ids = ask(context, range(FIRST))
+    assert forget_pending(context, model_id)
     first = certificates_of(database, first_ids)
     assert len(first) == FIRST
     for content in first:
-        assert verify(content, key_list(workshop)).kind == "certificate"
+        assert verify(content, key_list(context)).kind == "certificate"
     asked = FIRST
     for number in range(ROTATIONS):
-        workshop = rotated(workshop) if number else workshop
-        later_ids = ask(workshop, range(asked, asked + EACH))
-        assert forget_pending(workshop, model_id)
+        context = rotated(context) if number else context
+        later_ids = ask(context, range(asked, asked + EACH))
+        assert forget_pending(context, model_id)
         asked += EACH
     with database.reading() as session:
         assert set(session.scalars(select(Deletion.status))) == {"completed"}
         size = log.size_of(session)
         later = {content: _later(session, content) for content in first}
     assert certificates_of(database, first_ids) == first, "downloaded again, they are the same to the byte"
-    listed = key_list(workshop)
+    listed = key_list(context)
     for content, proof in later.items():
         found = verify(content, listed, later=proof)
         assert f"the log at {size} entries" in found.checks[-1]
-        assert workshop.signer.key_id[:12] in found.checks[-1]
-    _refuse_after_revocation(workshop, certificates_of(database, later_ids[:1])[0], first[0])
+        assert context.signer.key_id[:12] in found.checks[-1]
+    _refuse_after_revocation(context, certificates_of(database, later_ids[:1])[0], first[0])
 
 
-def _refuse_after_revocation(workshop: Workshop, signed_late: bytes, first: bytes) -> None:
+def _refuse_after_revocation(context: WorkerContext, signed_late: bytes, first: bytes) -> None:
     """The last key is revoked from an hour ago on: what it signed since is refused, what others signed is not."""
-    with workshop.database.writing() as session:
-        keys.revoke(session, workshop.signer.key_id, now() - timedelta(hours=1), "stolen", actor="test")
-    listed = key_list(workshop)
+    with context.database.writing() as session:
+        keys.revoke(session, context.signer.key_id, now() - timedelta(hours=1), "stolen", actor="test")
+    listed = key_list(context)
     with pytest.raises(Rejected, match="when the key was revoked"):
         verify(signed_late, listed)
     assert verify(first, listed).kind == "certificate"

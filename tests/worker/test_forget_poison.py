@@ -16,7 +16,7 @@ from service.store.models.registry import current_version
 from service.store.tables import Batch, Certificate, Record, Version
 from tests import samples
 from worker import forget
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.forget import forget_pending
 from worker.lease import Lease
 
@@ -25,21 +25,21 @@ COUNT = 16
 
 @pytest.mark.parametrize("poisoned", [0, 10])
 def test_one_poisoned_record_does_not_hold_up_the_others(
-    settings: Settings, database: Database, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, poisoned: int
+    settings: Settings, database: Database, context: WorkerContext, monkeypatch: pytest.MonkeyPatch, poisoned: int
 ) -> None:
     process = forget._process
 
-    def fails_on_it(workshop: Workshop, claim: Claim, lease: Lease) -> Processed:
+    def fails_on_it(context: WorkerContext, claim: Claim, lease: Lease) -> Processed:
         if poisoned in claim.forgotten:
             raise ml.InvalidInput("a row is not finite; retrain the model without it")
-        return process(workshop, claim, lease)
+        return process(context, claim, lease)
 
     monkeypatch.setattr(forget, "_process", fails_on_it)
     model_id = samples.register_sample(settings, database)
     asked = [
         samples.ask(settings, database, records=[NamedRecord(model_id, record)]).deletion.id for record in range(COUNT)
     ]
-    assert forget_pending(workshop, model_id) is True
+    assert forget_pending(context, model_id) is True
     with database.reading() as session:
         released = find(session, asked[1], caller=None)
         parked = session.scalars(select(Batch)).one()
@@ -47,7 +47,7 @@ def test_one_poisoned_record_does_not_hold_up_the_others(
     assert "goes on by itself in a batch of at most 8" in (released.targets[0].failure or "")
     assert "takes it up shortly in a smaller one" in deletion_out(released).what_happens_next
     batches = 1
-    while forget_pending(workshop, model_id):
+    while forget_pending(context, model_id):
         batches += 1
     assert batches <= 12
     with database.reading() as session:

@@ -13,36 +13,36 @@ from service.store.errors import Gone
 from service.store.models.registry import current_version
 from service.store.tables import Artifact, AuditEntry, now
 from tests import samples
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.forget import forget_pending
 from worker.sweep import sweep_once
 
 
 def test_superseded_posteriors_are_destroyed_on_schedule_and_logged(
-    settings: Settings, database: Database, workshop: Workshop
+    settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     """Erased rows at once, the posterior that knew them when its retention has passed."""
-    kept = replace(workshop, settings=settings.model_copy(update={"superseded_retention_seconds": 3600.0}))
+    kept = replace(context, settings=settings.model_copy(update={"superseded_retention_seconds": 3600.0}))
     model_id, doorbell = samples.register_sample(settings, database), Doorbell(settings.broker, database)
     with database.reading() as session:
         old = current_version(session, model_id)
     samples.ask(settings, database, 1)
     forget_pending(kept, model_id)
-    assert workshop.artifacts.get(model_id, old.posterior_digest)
+    assert context.artifacts.get(model_id, old.posterior_digest)
     with pytest.raises(Gone):
-        workshop.artifacts.get(model_id, old.dataset_digest)
+        context.artifacts.get(model_id, old.dataset_digest)
     assert destroyed(database) == [old.dataset_digest]
-    sweep_once(database, workshop.artifacts, doorbell)  # too early
+    sweep_once(database, context.artifacts, doorbell)  # too early
     assert destroyed(database) == [old.dataset_digest]
     with database.writing() as session:
         artifact = session.get_one(Artifact, (model_id, old.posterior_digest))
         assert timedelta(minutes=59) < artifact.destroy_at - now() <= timedelta(hours=1)
         artifact.destroy_at = now()
-    sweep_once(database, workshop.artifacts, doorbell)
+    sweep_once(database, context.artifacts, doorbell)
     doorbell.close()
     assert destroyed(database) == [old.dataset_digest, old.posterior_digest]
     with pytest.raises(Gone):
-        workshop.artifacts.get(model_id, old.posterior_digest)
+        context.artifacts.get(model_id, old.posterior_digest)
 
 
 def destroyed(database: Database) -> list[str]:

@@ -11,7 +11,7 @@ from service.settings import Settings
 from service.store.database import Database
 from service.store.tables import AuditEntry, Batch
 from tests import samples
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.forget import forget_pending
 
 
@@ -24,10 +24,12 @@ def rungs(database: Database) -> list[dict[str, Any]]:
     return [entry.details for entry in entries]
 
 
-def test_what_was_published_is_told_with_its_bound(settings: Settings, database: Database, workshop: Workshop) -> None:
+def test_what_was_published_is_told_with_its_bound(
+    settings: Settings, database: Database, context: WorkerContext
+) -> None:
     model_id = samples.register_sample(settings, database)
     samples.ask(settings, database, 1)
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     told = rungs(database)
     assert told[-1]["level"] == "proved"
     assert 0 <= told[-1]["bound"] <= 1e-6
@@ -39,10 +41,10 @@ def test_what_was_published_is_told_with_its_bound(settings: Settings, database:
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_what_was_tried_in_vain_is_told_too(settings: Settings, database: Database, workshop: Workshop) -> None:
+def test_what_was_tried_in_vain_is_told_too(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database, epsilon=1e-40, rungs=["influence", "newton"])
     samples.ask(settings, database, 1)
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     told = rungs(database)
     assert [one["rung"] for one in told] == ["influence", "newton"]
     assert all(one["bound"] is None or one["bound"] > 1e-40 for one in told)

@@ -21,7 +21,7 @@ from service.store.tables import Artifact, Batch, Certificate, DeletionTarget, V
 from tests import samples
 from tests.conftest import wait_until
 from tests.worker.processes import start_forgetting
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.forget import forget_pending
 
 TEN_MINUTES = 600.0
@@ -33,7 +33,7 @@ def hurried(settings: Settings) -> Settings:
 
 @pytest.mark.slow
 def test_a_late_worker_with_another_clock_cannot_publish(
-    settings: Settings, database: Database, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, database: Database, context: WorkerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is ten minutes behind and its heartbeat does not get through; whoever takes over is ten minutes ahead."""
     model_id = samples.register_sample(settings, database)
@@ -52,7 +52,7 @@ def test_a_late_worker_with_another_clock_cannot_publish(
         asked.append(samples.ask(settings, database, 2).deletion.id)
         for module in (batches, clock, publishing):
             monkeypatch.setattr(module, "now", lambda: now() + timedelta(seconds=TEN_MINUTES))
-        wait_until(lambda: forget_pending(workshop, model_id), "the lease ran out, by the clock that counts")
+        wait_until(lambda: forget_pending(context, model_id), "the lease ran out, by the clock that counts")
         told, errors = late.communicate("go on\n", timeout=60)
     assert (late.returncode, "batch.lost" in told) == (0, True), errors
     with database.writing() as session:
@@ -66,13 +66,13 @@ def test_a_late_worker_with_another_clock_cannot_publish(
         adopted = set(session.scalars(select(Artifact.digest).where(Artifact.destroy_at.is_(None))))
         assert adopted == current
         session.execute(update(Artifact).where(Artifact.destroy_at.is_not(None)).values(destroy_at=now()))
-    destroy_due(database, workshop.artifacts)
+    destroy_due(database, context.artifacts)
     assert {path.name for path in (settings.artifact_dir / str(model_id)).iterdir()} == current
 
 
 @pytest.mark.slow
 def test_a_killed_workers_batch_goes_on_when_its_lease_has_run_out(
-    settings: Settings, database: Database, workshop: Workshop
+    settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     """Nobody touches the database in between: the sweep's own look finds it."""
     model_id = samples.register_sample(settings, database)
@@ -86,7 +86,7 @@ def test_a_killed_workers_batch_goes_on_when_its_lease_has_run_out(
             return list(models_to_ring(session)) == [model_id]
 
     wait_until(rung_for, "the sweep would ring", timeout=10)
-    assert forget_pending(workshop, model_id) is True
+    assert forget_pending(context, model_id) is True
     with database.reading() as session:
         assert find(session, view.deletion.id, caller=None).deletion.status == "completed"
         assert current_version(session, model_id).number == 2

@@ -17,12 +17,12 @@ from service.store.deletions.lifecycle import NamedRecord
 from service.store.states import Device
 from service.store.tables import Batch, Deletion, Version
 from tests import samples
-from worker.context import Workshop
-from worker.forget import answer
+from worker.context import WorkerContext
+from worker.forget import serve_doorbell
 from worker.sweep import sweep_once
 
 
-def serve_one(queue: redis.Redis, workshop: Workshop) -> bool:
+def serve_one(queue: redis.Redis, context: WorkerContext) -> bool:
     """Answer the oldest doorbell, as a worker does. False when there is none."""
     message = queue.rpop(QUEUES[Device.CPU])
     if message is None:
@@ -30,7 +30,7 @@ def serve_one(queue: redis.Redis, workshop: Workshop) -> bool:
     told = json.loads(message)
     if told["headers"]["task"] == FORGET_TASK:
         (model_id, turn), *_ = json.loads(base64.b64decode(told["body"]))
-        answer(workshop, uuid.UUID(model_id), turn)
+        serve_doorbell(context, uuid.UUID(model_id), turn)
     return True
 
 
@@ -40,22 +40,22 @@ def batches_of(database: Database) -> dict[uuid.UUID, int]:
 
 
 def test_a_busy_model_starves_no_other(
-    settings: Settings, database: Database, workshop: Workshop, queue: redis.Redis
+    settings: Settings, database: Database, context: WorkerContext, queue: redis.Redis
 ) -> None:
-    limited = replace(workshop, settings=settings.model_copy(update={"batch_most_deletions": 5}))
+    limited = replace(context, settings=settings.model_copy(update={"batch_most_deletions": 5}))
     busy, quiet = (samples.register_sample(settings, database) for _ in range(2))
     with database.writing() as session:
         session.execute(update(Version).values(readiness={}))  # nobody need look at them
     for record in range(30):
         samples.ask(settings, database, records=[NamedRecord(busy, record)])
     for _ in range(5):
-        sweep_once(database, workshop.artifacts, workshop.doorbell)  # each rings: nobody is there yet
+        sweep_once(database, context.artifacts, context.doorbell)  # each rings: nobody is there yet
     assert serve_one(queue, limited)
     samples.ask(settings, database, records=[NamedRecord(quiet, 1)])
-    workshop.doorbell.ring(quiet)
+    context.doorbell.ring(quiet)
     while quiet not in batches_of(database):
         assert serve_one(queue, limited)
-        sweep_once(database, workshop.artifacts, workshop.doorbell)
+        sweep_once(database, context.artifacts, context.doorbell)
     assert batches_of(database) == {busy: 2, quiet: 1}
     while serve_one(queue, limited):
         pass

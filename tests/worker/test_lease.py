@@ -21,16 +21,16 @@ from service.store.tables import Batch, now
 from tests import samples
 from tests.conftest import wait_until
 from worker import lease
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.forget import forget_pending
 from worker.lease import Lease
 
 
-def held(settings: Settings, database: Database, workshop: Workshop) -> Claim:
+def held(settings: Settings, database: Database, context: WorkerContext) -> Claim:
     model_id = samples.register_sample(settings, database)
     samples.ask(settings, database, 1)
     with database.writing() as session:
-        found = claim(session, model_id, workshop.name, workshop.terms)
+        found = claim(session, model_id, context.name, context.terms)
     assert found is not None
     return found
 
@@ -41,14 +41,14 @@ def batch_of(database: Database) -> Batch:
 
 
 def test_a_job_shorter_than_a_beat_still_tells_what_it_did(
-    settings: Settings, database: Database, workshop: Workshop
+    settings: Settings, database: Database, context: WorkerContext
 ) -> None:
-    with Lease(workshop, held(settings, database, workshop)) as kept:
+    with Lease(context, held(settings, database, context)) as kept:
         kept.device = "cpu"
         kept.report("newton", 0.5)
-        kept.saw(Step("newton", 1, 0.25, 0.1))
+        kept.record_step(Step("newton", 1, 0.25, 0.1))
         kept.report("newton", 0.75)
-        kept.saw(Step("newton", 2, math.inf, 0.2))
+        kept.record_step(Step("newton", 2, math.inf, 0.2))
         kept.report("saving", 1.0)
     batch = batch_of(database)
     assert (batch.status, batch.phase, batch.percent, batch.device) == ("running", "saving", 100, "cpu")
@@ -59,18 +59,18 @@ def test_a_job_shorter_than_a_beat_still_tells_what_it_did(
 
 
 def test_a_long_job_tells_while_it_runs(
-    settings: Settings, database: Database, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, database: Database, context: WorkerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "PROGRESS_SECONDS", 0.01)
-    with Lease(workshop, held(settings, database, workshop)) as kept:
+    with Lease(context, held(settings, database, context)) as kept:
         kept.report("influence", 0.0)
-        kept.saw(Step("influence", 1, 0.5, 0.1))
+        kept.record_step(Step("influence", 1, 0.5, 0.1))
         told = wait_until(lambda: batch_of(database).trace, "a beat")
     assert told["phases"][-1]["phase"] in ("claimed", "influence")
 
 
 def test_however_often_it_reports_a_job_is_written_once_a_second_at_most(
-    settings: Settings, database: Database, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, database: Database, context: WorkerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert lease.PROGRESS_SECONDS == 1.0
     monkeypatch.setattr(lease, "PROGRESS_SECONDS", 0.2)
@@ -80,25 +80,25 @@ def test_however_often_it_reports_a_job_is_written_once_a_second_at_most(
         beats.append(time.monotonic())
 
     monkeypatch.setattr(lease, "heartbeat", noted)
-    with Lease(workshop, held(settings, database, workshop)) as kept:
+    with Lease(context, held(settings, database, context)) as kept:
         while len(beats) < 3:
             kept.report("newton", 0.5)
         while_it_ran = beats[:]
     assert all(later - earlier >= 0.19 for earlier, later in pairwise(while_it_ran))
 
 
-def test_a_lost_lease_is_not_told_to_anybody(settings: Settings, database: Database, workshop: Workshop) -> None:
-    with Lease(workshop, held(settings, database, workshop)) as kept:
+def test_a_lost_lease_is_not_told_to_anybody(settings: Settings, database: Database, context: WorkerContext) -> None:
+    with Lease(context, held(settings, database, context)) as kept:
         with database.writing() as session:
             session.execute(update(Batch).values(status="abandoned", finished_at=now() - timedelta(seconds=1)))
         kept.report("saving", 1.0)
     assert (batch_of(database).phase, batch_of(database).trace) == ("claimed", None)
 
 
-def test_a_published_job_keeps_its_curve(settings: Settings, database: Database, workshop: Workshop) -> None:
+def test_a_published_job_keeps_its_curve(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database)
     samples.ask(settings, database, 2)
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     batch = batch_of(database)
     assert (batch.status, batch.phase, batch.percent) == ("published", "published", 100)
     assert batch.trace is not None
@@ -131,11 +131,11 @@ def register_sample_set(settings: Settings, database: Database) -> uuid.UUID:
 
 
 def test_a_job_on_a_sample_set_has_a_curve_that_ends_at_the_retained_mean(
-    settings: Settings, database: Database, workshop: Workshop
+    settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = register_sample_set(settings, database)
     samples.ask(settings, database, 1)
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     batch = batch_of(database)
     assert batch.status == "published"
     assert batch.trace is not None
@@ -144,10 +144,10 @@ def test_a_job_on_a_sample_set_has_a_curve_that_ends_at_the_retained_mean(
     assert told[1]["residual"] < 1e-6 * told[0]["residual"]
 
 
-def test_a_failed_job_tells_how_far_it_came(settings: Settings, database: Database, workshop: Workshop) -> None:
+def test_a_failed_job_tells_how_far_it_came(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database, epsilon=1e-40, rungs=["influence", "newton"])
     samples.ask(settings, database, 1)
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     batch = batch_of(database)
     assert (batch.status, batch.phase, batch.device) == ("failed", "publishing", "cpu")
     assert batch.trace is not None

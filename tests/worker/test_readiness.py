@@ -9,32 +9,32 @@ from service.store.database import Database
 from service.store.datasets.layouts import Layout
 from service.store.models.registry import Registration, current_version, register
 from tests import samples
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.forget import forget_pending
 from worker.readiness import check_current
 
 
 def test_the_readiness_of_the_current_version_is_recorded_once(
-    settings: Settings, database: Database, workshop: Workshop
+    settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    assert check_current(workshop, model_id) is True
-    assert check_current(workshop, model_id) is False
+    assert check_current(context, model_id) is True
+    assert check_current(context, model_id) is False
     with database.reading() as session:
         readiness = current_version(session, model_id).readiness
     assert readiness is not None
     assert (readiness["ready"], readiness["levels"], readiness["advice"]) == (True, ["proved"], [])
 
 
-def test_a_published_version_is_looked_at_anew(settings: Settings, database: Database, workshop: Workshop) -> None:
+def test_a_published_version_is_looked_at_anew(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database)
-    check_current(workshop, model_id)
+    check_current(context, model_id)
     samples.ask(settings, database, 3)
-    forget_pending(workshop, model_id)
-    assert check_current(workshop, model_id) is True
+    forget_pending(context, model_id)
+    assert check_current(context, model_id) is True
 
 
-def test_a_network_is_looked_at_as_one(settings: Settings, database: Database, workshop: Workshop) -> None:
+def test_a_network_is_looked_at_as_one(settings: Settings, database: Database, context: WorkerContext) -> None:
     rows = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
     rows[:, -1] = rows[:, 0] > 0
     registration = Registration(
@@ -48,7 +48,7 @@ def test_a_network_is_looked_at_as_one(settings: Settings, database: Database, w
         layout=Layout((26,), 4, row_types=("float32",)),
     )
     model_id = register(database, open_artifacts(settings), registration, actor="test")
-    assert check_current(workshop, model_id) is True
+    assert check_current(context, model_id) is True
     with database.reading() as session:
         readiness = current_version(session, model_id).readiness
     assert readiness is not None
@@ -57,16 +57,16 @@ def test_a_network_is_looked_at_as_one(settings: Settings, database: Database, w
 
 
 def test_a_version_that_cannot_be_read_is_recorded_and_left_alone(
-    settings: Settings, database: Database, workshop: Workshop
+    settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
     with database.reading() as session:
-        path = workshop.artifacts.path(model_id, current_version(session, model_id).posterior_digest)
+        path = context.artifacts.path(model_id, current_version(session, model_id).posterior_digest)
     path.write_bytes(b"not what it was")
-    assert check_current(workshop, model_id) is True
+    assert check_current(context, model_id) is True
     with database.reading() as session:
         readiness = current_version(session, model_id).readiness
     assert readiness is not None
     assert readiness["ready"] is False
     assert "unexpected ArtifactDamaged" in readiness["advice"][0]
-    assert check_current(workshop, model_id) is False
+    assert check_current(context, model_id) is False

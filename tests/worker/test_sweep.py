@@ -21,17 +21,17 @@ from service.store.deletions.summaries import page
 from service.store.states import Device
 from service.store.tables import Artifact, AuditEntry, Batch, Deletion, DeletionTarget, now
 from tests import samples
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.readiness import check_current
 from worker.sweep import run_sweep, sweep_once
 
 QUEUE = QUEUES[Device.CPU]
 
 
-def rings(queue: redis.Redis, workshop: Workshop, task: str = FORGET_TASK) -> list[uuid.UUID]:
+def rings(queue: redis.Redis, context: WorkerContext, task: str = FORGET_TASK) -> list[uuid.UUID]:
     """For which models one sweep leaves a message of this kind in the broker, in this order."""
     queue.delete(QUEUE)
-    sweep_once(workshop.database, workshop.artifacts, workshop.doorbell)
+    sweep_once(context.database, context.artifacts, context.doorbell)
     return rung(queue, task)
 
 
@@ -44,41 +44,41 @@ def rung(queue: redis.Redis, task: str = FORGET_TASK) -> list[uuid.UUID]:
 
 
 def test_rings_for_waiting_work_that_nobody_does(
-    settings: Settings, database: Database, workshop: Workshop, queue: redis.Redis
+    settings: Settings, database: Database, context: WorkerContext, queue: redis.Redis
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    assert rings(queue, workshop) == []
+    assert rings(queue, context) == []
     samples.ask(settings, database, 1)
     samples.ask(settings, database, 2)
-    assert rings(queue, workshop) == [model_id]
+    assert rings(queue, context) == [model_id]
     with database.writing() as session:
-        held = claim(session, model_id, "worker", workshop.terms)
+        held = claim(session, model_id, "worker", context.terms)
     assert held is not None
     samples.ask(settings, database, 3)
-    assert rings(queue, workshop) == []  # its worker is alive
+    assert rings(queue, context) == []  # its worker is alive
     with database.writing() as session:
         session.execute(update(Batch).values(lease_expires_at=now() - timedelta(seconds=1)))
-    assert rings(queue, workshop) == [model_id]
+    assert rings(queue, context) == [model_id]
 
 
 def test_rings_first_where_the_deadline_is_nearest(
-    settings: Settings, database: Database, workshop: Workshop, queue: redis.Redis
+    settings: Settings, database: Database, context: WorkerContext, queue: redis.Redis
 ) -> None:
     model_ids = [samples.register_sample(settings, database) for _ in range(3)]
     for model_id, days in zip(model_ids, (20, 3, 11), strict=True):
         view = samples.ask(settings, database, 1, model_ids=[model_id])
         with database.writing() as session:
             session.get_one(Deletion, view.deletion.id).due_at = now() + timedelta(days=days)
-    assert rings(queue, workshop) == [model_ids[1], model_ids[2], model_ids[0]]
+    assert rings(queue, context) == [model_ids[1], model_ids[2], model_ids[0]]
 
 
 def test_many_sweeps_at_once_do_everything_and_log_each_destruction_once(
-    settings: Settings, database: Database, workshop: Workshop, queue: redis.Redis
+    settings: Settings, database: Database, context: WorkerContext, queue: redis.Redis
 ) -> None:
     model_ids = [samples.register_sample(settings, database) for _ in range(3)]
     samples.ask(settings, database, 1)
     doomed = [
-        write_ahead(database, workshop.artifacts, model_id, "posterior", f"draft {number}".encode())
+        write_ahead(database, context.artifacts, model_id, "posterior", f"draft {number}".encode())
         for model_id in model_ids
         for number in range(5)
     ]
@@ -88,7 +88,7 @@ def test_many_sweeps_at_once_do_everything_and_log_each_destruction_once(
 
     def sweep(_: int) -> None:
         together.wait(timeout=30)
-        sweep_once(workshop.database, workshop.artifacts, workshop.doorbell)
+        sweep_once(context.database, context.artifacts, context.doorbell)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(sweep, range(4)))
@@ -103,31 +103,31 @@ def test_many_sweeps_at_once_do_everything_and_log_each_destruction_once(
 
 
 def test_rings_for_versions_that_nobody_has_looked_at(
-    settings: Settings, database: Database, workshop: Workshop, queue: redis.Redis
+    settings: Settings, database: Database, context: WorkerContext, queue: redis.Redis
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    assert rings(queue, workshop, CHECK_TASK) == [model_id]
-    check_current(workshop, model_id)
-    assert rings(queue, workshop, CHECK_TASK) == []
+    assert rings(queue, context, CHECK_TASK) == [model_id]
+    check_current(context, model_id)
+    assert rings(queue, context, CHECK_TASK) == []
 
 
 def test_leaves_a_deletion_in_backoff_alone(
-    settings: Settings, database: Database, workshop: Workshop, queue: redis.Redis
+    settings: Settings, database: Database, context: WorkerContext, queue: redis.Redis
 ) -> None:
     samples.register_sample(settings, database)
     samples.ask(settings, database, 1)
     with database.writing() as session:
         session.execute(update(DeletionTarget).values(not_before=now() + timedelta(minutes=1)))
-    assert rings(queue, workshop) == []
+    assert rings(queue, context) == []
 
 
 def test_sums_the_day_up_once_and_logs_it(
-    settings: Settings, database: Database, workshop: Workshop, capsys: pytest.CaptureFixture[str]
+    settings: Settings, database: Database, context: WorkerContext, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure_logging("INFO")
-    doorbell = Doorbell(settings.broker, workshop.database)
+    doorbell = Doorbell(settings.broker, context.database)
     for _ in range(2):
-        sweep_once(workshop.database, workshop.artifacts, doorbell)
+        sweep_once(context.database, context.artifacts, doorbell)
     doorbell.close()
     with database.reading() as session:
         (summary,) = page(session, 5)

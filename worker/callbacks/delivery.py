@@ -1,8 +1,8 @@
-"""Posting to a URL that somebody else chose.
+"""HTTP delivery of callbacks to URLs that callers chose.
 
-The name is resolved once, the address is judged, and the connection goes to that very address: a name that answers
-differently a moment later gains nothing. Certificate and Host header are still the name's. No redirect is followed, no
-proxy is asked, and of the answer nothing is read but its status.
+The host name is resolved once, the address is checked, and the connection goes to that address: a name that resolves
+differently a second later gains nothing (DNS rebinding). TLS and the Host header still use the name. Redirects and
+proxies are not used, and only the status of the response is read.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 class NotDelivered(Exception):
-    """This attempt failed; the message says why in plain words and holds no part of the URL."""
+    """The attempt failed. The message gives the reason and contains no part of the URL."""
 
 
-class Forbidden(NotDelivered):
-    """The target may not be called; trying again does not help."""
+class TargetForbidden(NotDelivered):
+    """The target must not be called; a retry does not help."""
 
 
 async def resolve_name(host: str, port: int) -> Sequence[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in addresses))
 
 
 @dataclass(frozen=True)
-class Courier:
+class CallbackClient:
     targets: AllowedTargets
     timeout_seconds: float
     tls: ssl.SSLContext
@@ -48,7 +48,7 @@ class Courier:
     async def deliver(self, message: Message) -> None:
         """Raise NotDelivered unless the receiver answers with 2xx in time."""
         try:
-            # Around everything: a receiver that answers one byte at a time would outlive any timeout of a read.
+            # A limit for the whole attempt: a receiver that sends one byte at a time never hits a read timeout.
             async with asyncio.timeout(self.timeout_seconds):
                 status = await self._post(message)
         except TimeoutError:
@@ -56,15 +56,15 @@ class Courier:
         except (socket.gaierror, UnicodeError):
             raise NotDelivered("the host name of the URL could not be resolved") from None
         except (httpx.HTTPError, OSError) as error:
-            raise NotDelivered(_in_plain_words(error)) from error
+            raise NotDelivered(_describe_error(error)) from error
         if not 200 <= status < 300:
-            raise NotDelivered(f"the receiver answered {status}; 2xx would have been a delivery")
+            raise NotDelivered(f"the receiver answered {status} instead of 2xx")
 
     async def _post(self, message: Message) -> int:
         url = httpx.URL(message.url)
         addresses = await self.resolve(url.host, url.port or PORTS[url.scheme])
         if (refusal := self.targets.refusal(url.scheme, url.host, addresses)) is not None:
-            raise Forbidden(refusal)
+            raise TargetForbidden(refusal)
         headers = {**HEADERS, **message.headers, "Host": url.netloc.decode()}
         async with httpx.AsyncClient(verify=self.tls, trust_env=False, timeout=self.timeout_seconds) as client:
             request = client.build_request(
@@ -79,11 +79,11 @@ class Courier:
         return response.status_code
 
 
-def _in_plain_words(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):
-            return "no secure connection to the receiver: its certificate must be valid for the URL's host name"
+            return "TLS to the receiver failed: its certificate must be valid for the URL's host name"
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, httpx.ConnectError):
         return "the receiver could not be reached"

@@ -1,4 +1,4 @@
-"""What a callback says and how it is signed: ours for the native API, OpenDSR's for requests that came over it."""
+"""Bodies and signatures of callbacks, in the native format or, for requests made over OpenDSR, in that format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from service.store.signing.statements import CALLBACK_TYPE, StatementSigner
 from service.store.states import DeletionStatus
 
 OPENDSR_NAMES = ("OpenDSR", "OpenGDPR")
-"""A platform of version 1 looks for the headers of its time."""
+"""Both header prefixes are sent: platforms that implement version 1 expect the older one."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Writer:
-    """Holds the keys. Signing happens at each attempt, so that a callback never carries a retired key."""
+class MessageWriter:
+    """Builds and signs messages. Each attempt is signed anew, so that no callback carries a retired key."""
 
     settings: Settings
     signer: StatementSigner
@@ -55,7 +55,7 @@ class Writer:
         return _json(claimed.url, body, {"X-Lethe-Key-Id": self.signer.key_id, "X-Lethe-Signature": signature})
 
     def _opendsr(self, claimed: Claimed) -> Message:
-        facts: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "controller_id": claimed.caller,
             "expected_completion_time": claimed.message["due_at"],
             "status_callback_url": claimed.url,
@@ -63,13 +63,13 @@ class Writer:
             "request_status": REQUEST_STATUS[DeletionStatus(claimed.message["status"])],
             **self._results(claimed),
         }
-        body = rfc8785.dumps(facts)
+        body = rfc8785.dumps(fields)
         domain, signature = self._processor.domain, self._processor.sign(body)
         headers = {f"X-{name}-Processor-Domain": domain for name in OPENDSR_NAMES}
         return _json(claimed.url, body, {**headers, **{f"X-{name}-Signature": signature for name in OPENDSR_NAMES}})
 
     def _results(self, claimed: Claimed) -> dict[str, Any]:
-        """The same that GET /v2/requests/{id} tells, which takes the address from whoever asks: here nobody does."""
+        """Return the results fields of GET /v2/requests/{id}, with LETHE_PUBLIC_URL as the base address."""
         base, count = self.settings.public_url.rstrip("/"), len(claimed.message["certificates"])
         if not base or not count or claimed.message["status"] != DeletionStatus.COMPLETED:
             return {}

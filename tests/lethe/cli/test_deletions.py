@@ -17,8 +17,8 @@ from service.store.database import Database
 from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api, api  # noqa: F401
-from tests.worker.conftest import workshop  # noqa: F401
-from worker.context import Workshop
+from tests.worker.conftest import context  # noqa: F401
+from worker.context import WorkerContext
 from worker.forget import forget_pending
 
 RUN = CliRunner()
@@ -39,7 +39,7 @@ def test_from_asking_to_a_certificate_that_verifies(
     at: list[str],
     settings: Settings,
     database: Database,
-    workshop: Workshop,  # noqa: F811
+    context: WorkerContext,  # noqa: F811
     tmp_path: Path,
 ) -> None:
     model_id = samples.register_sample(settings, database)
@@ -52,7 +52,7 @@ def test_from_asking_to_a_certificate_that_verifies(
     early = RUN.invoke(app, ["certificate", "get", deletion_id, "--out", str(tmp_path), *at])
     assert early.exit_code == 2
     assert "none yet" in early.stderr
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     done = RUN.invoke(app, ["status", deletion_id, "--watch", "--json", *at])
     assert told(done)["status"] == "completed"
     assert RUN.invoke(app, ["certificate", "get", deletion_id, "--out", str(tmp_path), *at]).exit_code == 0

@@ -1,4 +1,4 @@
-"""Posting to a URL that somebody else chose: what the courier does and refuses, against real sockets."""
+"""Posting to a URL that somebody else chose: what the client does and refuses, against real sockets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from service.settings.callback_targets import NOT_ENCRYPTED, NOT_PUBLIC, AllowedTargets
 from service.store.signing.processor_identity import _self_signed
 from tests.receiver import receiving
-from worker.callbacks.delivery import Courier, Forbidden, NotDelivered
+from worker.callbacks.delivery import CallbackClient, NotDelivered, TargetForbidden
 from worker.callbacks.message import Message
 
 LOOPBACK = AllowedTargets.parse("127.0.0.0/8")
@@ -44,8 +44,8 @@ def deliver(
     timeout_seconds: float = 5.0,
 ) -> None:
     chosen = {} if names is None else {"resolve": names}
-    courier = Courier(targets, timeout_seconds, tls or ssl.create_default_context(), **chosen)
-    asyncio.run(courier.deliver(Message(url, b"{}", {"Content-Type": "application/json"})))
+    client = CallbackClient(targets, timeout_seconds, tls or ssl.create_default_context(), **chosen)
+    asyncio.run(client.deliver(Message(url, b"{}", {"Content-Type": "application/json"})))
 
 
 def test_what_arrives() -> None:
@@ -65,7 +65,7 @@ def test_the_name_is_resolved_once_and_its_address_kept() -> None:
         deliver(receiver.url(host="hooks.example"), names=names)
         assert names.asked == [("hooks.example", receiver.port)]
         assert receiver.received[0].headers["Host"] == f"hooks.example:{receiver.port}"
-        with pytest.raises(Forbidden, match="only to targets"):  # judged anew for each attempt
+        with pytest.raises(TargetForbidden, match="only to targets"):  # judged anew for each attempt
             deliver(receiver.url(host="hooks.example"), names=names)
     assert len(receiver.received) == 1
 
@@ -75,7 +75,7 @@ def test_the_name_is_resolved_once_and_its_address_kept() -> None:
     [("https", AllowedTargets(), NOT_PUBLIC), ("http", AllowedTargets(), NOT_ENCRYPTED)],
 )
 def test_what_is_not_public_is_never_called(scheme: str, targets: AllowedTargets, reason: str) -> None:
-    with receiving() as receiver, pytest.raises(Forbidden) as refused:
+    with receiving() as receiver, pytest.raises(TargetForbidden) as refused:
         deliver(receiver.url(scheme=scheme), targets)
     assert str(refused.value) == reason
     assert receiver.received == []
@@ -83,7 +83,7 @@ def test_what_is_not_public_is_never_called(scheme: str, targets: AllowedTargets
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "127.1", "localhost"])
 def test_another_spelling_of_an_address_is_judged_by_what_it_means(host: str) -> None:
-    with receiving() as receiver, pytest.raises(Forbidden):
+    with receiving() as receiver, pytest.raises(TargetForbidden):
         deliver(receiver.url(host=host, scheme="https"), AllowedTargets())
     assert receiver.received == []
 
@@ -189,6 +189,6 @@ def test_a_name_that_nobody_knows_is_told_in_plain_words() -> None:
     async def unknown(host: str, port: int) -> Sequence[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    courier = Courier(LOOPBACK, 5, ssl.create_default_context(), unknown)
+    client = CallbackClient(LOOPBACK, 5, ssl.create_default_context(), unknown)
     with pytest.raises(NotDelivered, match="could not be resolved"):
-        asyncio.run(courier.deliver(Message("https://nowhere.example/", b"{}", {})))
+        asyncio.run(client.deliver(Message("https://nowhere.example/", b"{}", {})))

@@ -12,7 +12,7 @@ from service.settings import Settings, load_settings, processor_identity
 from service.store.callbacks.outbox import Claimed
 from service.store.signing.statements import StatementSigner
 from service.store.tables import now
-from worker.callbacks.message import Writer
+from worker.callbacks.message import MessageWriter
 
 DUE = "2026-12-16T09:30:00Z"
 URL = "https://platform.example/callback"
@@ -41,7 +41,7 @@ def test_what_the_contract_demands_and_no_address_that_is_not_known(
     settings: Settings, status: str, certificates: int, shown: str
 ) -> None:
     told = claimed(status, certificates)
-    written = Writer(settings, StatementSigner(settings.signing_key_bytes())).write(told)
+    written = MessageWriter(settings, StatementSigner(settings.signing_key_bytes())).write(told)
     assert json.loads(written.body) == {
         "controller_id": "acme",
         "expected_completion_time": DUE,
@@ -63,7 +63,7 @@ def test_what_the_contract_demands_and_no_address_that_is_not_known(
 )
 def test_where_the_results_are(settings: Settings, status: str, certificates: int, base: str, told: bool) -> None:
     about, signer = claimed(status, certificates), StatementSigner(settings.signing_key_bytes())
-    body = json.loads(Writer(settings.model_copy(update={"public_url": base}), signer).write(about).body)
+    body = json.loads(MessageWriter(settings.model_copy(update={"public_url": base}), signer).write(about).body)
     url = f"{base.rstrip('/')}/api/v1/deletions/{about.deletion_id}"
     expected = {"results_url": url, "results_count": certificates} if told else {}
     assert {name: body[name] for name in ("results_url", "results_count") if name in body} == expected

@@ -35,7 +35,7 @@ from tests import samples
 from tests.conftest import wait_until
 from tests.receiver import Received, Receiver, receiving
 from worker.callbacks.sender import LONGEST_DELAY, Sender, retry_time, run_callbacks
-from worker.context import Workshop
+from worker.context import WorkerContext
 from worker.forget import forget_pending
 from worker.sweep import run_sweep
 
@@ -88,12 +88,12 @@ def assert_ours(sender: Sender, received: Received) -> None:
 
 
 def test_a_deletion_is_followed_to_its_certificate(
-    settings: Settings, database: Database, workshop: Workshop, sender: Sender, receiver: Receiver
+    settings: Settings, database: Database, context: WorkerContext, sender: Sender, receiver: Receiver
 ) -> None:
     model_id = samples.register_sample(settings, database)
     deletion = samples.ask(settings, database, 1, callback_urls=[receiver.url("/hook?key=secret")]).deletion
     assert sender.send_due() == 0
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     assert [sender.send_due() for _ in range(3)] == [1, 1, 0]  # one after the other, never side by side
     first, last = bodies(receiver)
     assert (first["status"], first["sequence"], first["certificates"]) == ("running", 1, [])
@@ -110,17 +110,17 @@ def test_a_deletion_is_followed_to_its_certificate(
 
 
 def test_a_failed_attempt_is_repeated_and_keeps_the_next_one_back(
-    settings: Settings, database: Database, workshop: Workshop, sender: Sender, receiver: Receiver
+    settings: Settings, database: Database, context: WorkerContext, sender: Sender, receiver: Receiver
 ) -> None:
     model_id = samples.register_sample(settings, database)
     samples.ask(settings, database, 1, callback_urls=[receiver.url()])
-    forget_pending(workshop, model_id)
+    forget_pending(context, model_id)
     receiver.statuses = [500]
     before = now()
     assert [sender.send_due() for _ in range(2)] == [1, 0]
     row = rows(database)[0]
     assert (row.status, row.attempts, row.delivered_at) == ("pending", 1, None)
-    assert row.failure == "the receiver answered 500; 2xx would have been a delivery"
+    assert row.failure == "the receiver answered 500 instead of 2xx"
     assert timedelta(seconds=500) <= row.not_before - before <= timedelta(seconds=1010)
     now_due(database)
     assert [sender.send_due() for _ in range(3)] == [1, 1, 0]
@@ -154,7 +154,7 @@ def test_after_the_last_attempt_it_is_dead_and_can_be_sent_again(
 def test_a_target_that_is_not_allowed_is_given_up_at_once(
     settings: Settings, database: Database, sender: Sender, receiver: Receiver
 ) -> None:
-    strict = replace(sender, courier=replace(sender.courier, targets=Settings(_env_file=None).callback_targets))  # type: ignore[call-arg]
+    strict = replace(sender, client=replace(sender.client, targets=Settings(_env_file=None).callback_targets))  # type: ignore[call-arg]
     samples.ask(settings, database, NOBODY, callback_urls=[receiver.url(scheme="https")])
     assert strict.send_due() == 1
     (row,) = rows(database)
@@ -168,7 +168,7 @@ def test_a_crash_after_sending_repeats_the_same_event(
     samples.ask(settings, database, NOBODY, callback_urls=[receiver.url()])
     with database.writing() as session:
         (claimed,) = outbox.claim(session, 10, 60)
-    asyncio.run(sender.courier.deliver(sender.writer.write(claimed)))  # and nobody notes it down
+    asyncio.run(sender.client.deliver(sender.writer.write(claimed)))  # and nobody notes it down
     assert sender.send_due() == 0  # it may still be on its way
     with database.writing() as session:
         session.execute(update(Callback).values(lease_expires_at=now() - timedelta(seconds=1)))
@@ -204,7 +204,7 @@ def test_what_nobody_foresaw_is_an_attempt_that_failed(
 
     samples.ask(settings, database, NOBODY, callback_urls=[receiver.url()])
     with structlog.testing.capture_logs() as logs:
-        replace(sender, courier=replace(sender.courier, resolve=broken)).send_due()
+        replace(sender, client=replace(sender.client, resolve=broken)).send_due()
     (row,) = rows(database)
     assert (row.status, row.failure) == (
         "pending",
@@ -222,11 +222,11 @@ def told(
     model_id = samples.register_sample(settings, database)
     urls = [receiver.url("/opendsr")]
     new = NewDeletion("acme", "gdpr", [samples.lookup(settings, 1)], None, "request-1", 0.0, callback_urls=urls)
-    workshop = Workshop.open(settings)
-    with workshop.database.writing() as session:
+    context = WorkerContext.open(settings)
+    with context.database.writing() as session:
         opendsr.submit(session, Submission(SUBJECT_REQUEST, b"m" * 32, new), sender.writer.signer)
-        batches.claim(session, model_id, "worker", workshop.terms)
-    workshop.database.close()
+        batches.claim(session, model_id, "worker", context.terms)
+    context.database.close()
     assert sender.send_due() == 1
     (received,) = receiver.received
     return received
