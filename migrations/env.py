@@ -9,7 +9,8 @@ from sqlalchemy import Connection
 
 from service.settings import load_settings
 from service.store.database import Database
-from service.store.tables import Base, UtcDateTime
+from service.store.dialect import UtcDateTime
+from service.store.tables import Base
 
 
 def render(kind: str, item: Any, _: Any) -> str | Literal[False]:

@@ -20,7 +20,8 @@ from benchmarks.service.database import scratch_postgresql
 from lethe.progress import OnProgress, stages
 from service.store import migrate
 from service.store.database import Database
-from service.store.deletions.listing import Criteria, page_query, plan_for_values
+from service.store.deletions.listing import Criteria, page_query
+from service.store.dialect import plan_for_values
 from service.store.paging import Position, Window
 from service.store.tables import now
 

@@ -9,8 +9,6 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     BigInteger,
-    DateTime,
-    Dialect,
     Float,
     ForeignKey,
     Index,
@@ -19,31 +17,15 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
-    text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
-from sqlalchemy.types import TypeDecorator
 
+from service.store.dialect import UtcDateTime, partial_index
 from service.store.states import CallbackStatus, Device
 
 
 def now() -> datetime:
     return datetime.now(UTC)
-
-
-class UtcDateTime(TypeDecorator[datetime]):
-    """An aware UTC time on every database: SQLite forgets time zones, so they are put on and taken off here."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        return None if value is None else value.astimezone(UTC)
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class Base(DeclarativeBase):
@@ -141,13 +123,7 @@ class Version(Base):
 
     __table_args__ = (
         UniqueConstraint("model_id", "number"),
-        Index(
-            "uq_versions_current",
-            "model_id",
-            unique=True,
-            sqlite_where=text("superseded_at IS NULL"),
-            postgresql_where=text("superseded_at IS NULL"),
-        ),
+        partial_index("uq_versions_current", "model_id", where="superseded_at IS NULL", unique=True),
     )
 
 
@@ -245,13 +221,7 @@ class Batch(Base):
 
     __table_args__ = (
         Index("ix_batches_started_at_id", "started_at", "id"),
-        Index(
-            "uq_batches_running",
-            "model_id",
-            unique=True,
-            sqlite_where=text("status = 'running'"),
-            postgresql_where=text("status = 'running'"),
-        ),
+        partial_index("uq_batches_running", "model_id", where="status = 'running'", unique=True),
     )
 
 
@@ -334,12 +304,7 @@ class Callback(Base):
         UniqueConstraint("deletion_id", "sequence"),
         Index("ix_callbacks_created_at_id", "created_at", "id"),
         Index("ix_callbacks_status_created_at_id", "status", "created_at", "id"),
-        Index(
-            "ix_callbacks_waiting",
-            "not_before",
-            sqlite_where=text("status = 'pending'"),
-            postgresql_where=text("status = 'pending'"),
-        ),
+        partial_index("ix_callbacks_waiting", "not_before", where="status = 'pending'"),
     )
 
 
@@ -357,19 +322,10 @@ class AuditEntry(Base):
     """Its place in the log, given by the sequencer (log.py). Null until then."""
 
     __table_args__ = (
-        Index(  # what the sequencer looks for
-            "ix_audit_entries_unplaced",
-            "id",
-            sqlite_where=text("leaf_index IS NULL"),
-            postgresql_where=text("leaf_index IS NULL"),
-        ),
-        Index(  # one summary for each day, however many sweeps run
-            "uq_audit_entries_summary",
-            "concerns",
-            unique=True,
-            sqlite_where=text("action = 'summary.daily'"),
-            postgresql_where=text("action = 'summary.daily'"),
-        ),
+        # The sequencer's query.
+        partial_index("ix_audit_entries_unplaced", "id", where="leaf_index IS NULL"),
+        # At most one summary per day, however many sweeps run.
+        partial_index("uq_audit_entries_summary", "concerns", where="action = 'summary.daily'", unique=True),
     )
 
 

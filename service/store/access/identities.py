@@ -10,13 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import delete, exists, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from service.store.dialect import chunks, insert
 from service.store.tables import Record, Subject
-
-# SQLite allows 32,766 bound values in one statement and PostgreSQL 65,535; a subject row binds three.
-INSERT_CHUNK = 5_000
 
 
 @dataclass(frozen=True)
@@ -54,25 +51,20 @@ def anonymous_commitment(lookup: bytes) -> str:
 
 
 def find_subjects(session: Session, lookups: Iterable[bytes]) -> Mapping[bytes, Subject]:
-    wanted = list(lookups)
-    found: dict[bytes, Subject] = {}
-    for start in range(0, len(wanted), INSERT_CHUNK):
-        chunk = wanted[start : start + INSERT_CHUNK]
-        found.update((s.lookup, s) for s in session.scalars(select(Subject).where(Subject.lookup.in_(chunk))))
-    return found
+    return {
+        subject.lookup: subject
+        for chunk in chunks(lookups)
+        for subject in session.scalars(select(Subject).where(Subject.lookup.in_(chunk)))
+    }
 
 
 def ensure_subjects(session: Session, lookups: Iterable[bytes]) -> Mapping[bytes, Subject]:
-    """The subjects behind these lookups, created where missing. Two registrations at once do not collide."""
-    wanted = sorted(set(lookups))  # one order for everybody: concurrent inserts cannot deadlock
-    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
-    for start in range(0, len(wanted), INSERT_CHUNK):
-        rows = [
-            {"id": uuid.uuid4(), "lookup": lookup, "key": secrets.token_bytes(32)}
-            for lookup in wanted[start : start + INSERT_CHUNK]
-        ]
-        session.execute(insert(Subject).values(rows).on_conflict_do_nothing(index_elements=["lookup"]))
-    return find_subjects(session, wanted)
+    """Return the subjects of these lookups, created where missing. Concurrent registrations do not collide."""
+    ordered = sorted(set(lookups))  # one order for all transactions: concurrent inserts cannot deadlock
+    for chunk in chunks(ordered):
+        rows = [{"id": uuid.uuid4(), "lookup": lookup, "key": secrets.token_bytes(32)} for lookup in chunk]
+        session.execute(insert(session, Subject).values(rows).on_conflict_do_nothing(index_elements=["lookup"]))
+    return find_subjects(session, ordered)
 
 
 def forget_subjects(session: Session, subject_ids: Iterable[uuid.UUID]) -> int:
@@ -82,12 +74,11 @@ def forget_subjects(session: Session, subject_ids: Iterable[uuid.UUID]) -> int:
     then sees what the first did. Else each would leave the key to the other.
     """
     ids = sorted(subject_ids)
-    chunks = [ids[start : start + INSERT_CHUNK] for start in range(0, len(ids), INSERT_CHUNK)]
-    for chunk in chunks:
+    for chunk in chunks(ids):
         session.execute(
             select(Subject.id).where(Subject.id.in_(chunk)).order_by(Subject.id).with_for_update(key_share=True)
         )
-    return sum(_destroy_keys(session, chunk) for chunk in chunks)
+    return sum(_destroy_keys(session, chunk) for chunk in chunks(ids))
 
 
 def _destroy_keys(session: Session, ids: Sequence[uuid.UUID]) -> int:

@@ -12,12 +12,12 @@ from typing import Protocol
 
 import structlog
 from sqlalchemy import Select, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from service.store import audit
 from service.store.database import Database
 from service.store.datasets.tensor_files import Piece
+from service.store.dialect import insert
 from service.store.errors import ArtifactDamaged, ArtifactsAway
 from service.store.tables import Artifact, Version, now
 
@@ -98,8 +98,7 @@ def write_ahead(database: Database, artifacts: ArtifactStore, model_id: uuid.UUI
         "destroyed_at": None,
     }
     with database.writing() as session:
-        insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
-        new = insert(Artifact).values(model_id=model_id, digest=digest, **row)
+        new = insert(session, Artifact).values(model_id=model_id, digest=digest, **row)
         # Every column, whatever was read of the row before: who destroys the same file at this moment changes it first.
         session.execute(new.on_conflict_do_update(index_elements=["model_id", "digest"], set_=row))
     return artifacts.put(model_id, *pieces)

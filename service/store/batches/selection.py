@@ -12,12 +12,10 @@ from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
 from service.store.batches.due import is_due
+from service.store.dialect import chunks
 from service.store.models.registry import current_version
 from service.store.states import DeletionStatus
 from service.store.tables import Deletion, DeletionRecord, DeletionSubject, DeletionTarget, Record
-
-CHUNK = 5_000
-"""SQLite allows 32,766 bound values in one statement."""
 
 
 @dataclass(frozen=True)
@@ -85,19 +83,15 @@ def _locked(
     session: Session, model_id: uuid.UUID, deletion_ids: Sequence[uuid.UUID]
 ) -> Mapping[uuid.UUID, DeletionTarget]:
     """Locked in the order in which people's changes lock them (interventions.py), so that the two cannot deadlock."""
-    found: dict[uuid.UUID, DeletionTarget] = {}
-    by_id = sorted(deletion_ids)
-    for start in range(0, len(by_id), CHUNK):
-        chunk = session.scalars(
-            select(DeletionTarget)
-            .where(DeletionTarget.model_id == model_id, DeletionTarget.deletion_id.in_(by_id[start : start + CHUNK]))
-            .where(DeletionTarget.status == DeletionStatus.PENDING)
-            .order_by(DeletionTarget.deletion_id)
-            .with_for_update()
-            .execution_options(populate_existing=True)
-        )
-        found.update({target.deletion_id: target for target in chunk})
-    return found
+    pending = select(DeletionTarget).where(
+        DeletionTarget.model_id == model_id, DeletionTarget.status == DeletionStatus.PENDING
+    )
+    locking = pending.order_by(DeletionTarget.deletion_id).with_for_update().execution_options(populate_existing=True)
+    return {
+        target.deletion_id: target
+        for chunk in chunks(sorted(deletion_ids))
+        for target in session.scalars(locking.where(DeletionTarget.deletion_id.in_(chunk)))
+    }
 
 
 def held_records(
@@ -111,8 +105,7 @@ def held_records(
         Record, and_(Record.model_id == DeletionRecord.model_id, Record.record == DeletionRecord.record)
     )
     held: dict[uuid.UUID, set[int]] = {}
-    for start in range(0, len(deletion_ids), CHUNK):
-        chunk = deletion_ids[start : start + CHUNK]
+    for chunk in chunks(deletion_ids):
         for query, column in ((of_subjects, DeletionSubject.deletion_id), (named, DeletionRecord.deletion_id)):
             for deletion_id, record in session.execute(query.where(Record.model_id == model_id, column.in_(chunk))):
                 held.setdefault(deletion_id, set()).add(record)

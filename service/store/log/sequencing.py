@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Integer, func, select, text, update
+from sqlalchemy import func, select, text, update
 from sqlalchemy.orm import Session
 
+from service.store.dialect import byte_position, lock
 from service.store.errors import NotFound
 from service.store.log import checkpoints as notes
 from service.store.log.leaves import leaf
@@ -21,7 +22,6 @@ from service.store.tables import AuditEntry, Checkpoint, LogTile
 
 CHUNK = 10_000
 """Entries in memory at once."""
-ONE_SEQUENCER = text("SELECT pg_advisory_xact_lock(hashtext('lethe-log'))")
 WRITE_TILE = text(
     "INSERT INTO log_tiles (level, number, hashes) VALUES (:level, :number, :hashes) "
     "ON CONFLICT (level, number) DO UPDATE SET hashes = excluded.hashes"
@@ -56,8 +56,7 @@ def sequence(session: Session, signer: StatementSigner, most: int | None = None)
     At most so many at once, or all. None if there is nothing to place.
     """
     session.flush()
-    if session.get_bind().dialect.name == "postgresql":  # on SQLite a writer is alone already
-        session.execute(ONE_SEQUENCER)
+    lock(session, "lethe-log")
     before = size = size_of(session)
     while hashes := _place(session, size, CHUNK if most is None else min(CHUNK, before + most - size)):
         changed = _tree(session).append(size, hashes)
@@ -106,8 +105,7 @@ def entries(session: Session, start: int, count: int) -> Sequence[str]:
 
 def find_leaf(session: Session, wanted: bytes) -> int:
     """The index of the leaf with this hash, looked for in the tiles, the newest first."""
-    locate = func.pg_catalog.position if session.get_bind().dialect.name == "postgresql" else func.instr
-    place = locate(LogTile.hashes, wanted, type_=Integer)
+    place = byte_position(session, LogTile.hashes, wanted)
     holding = select(LogTile.number, place).where(LogTile.level == 0, place > 0).order_by(LogTile.number.desc())
     found = session.execute(holding.limit(1)).first()
     if found is None or (found[1] - 1) % HASH_BYTES:

@@ -13,12 +13,12 @@ from datetime import datetime
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from sqlalchemy import select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from service.settings import ConfigurationError, Settings
 from service.store import audit
 from service.store.database import Database
+from service.store.dialect import insert
 from service.store.errors import NotFound
 from service.store.signing.statements import StatementSigner
 from service.store.tables import SigningKey, now
@@ -39,8 +39,7 @@ def add(session: Session, public_key: bytes, actor: str) -> SigningKey:
     """Put a key on the list. Of two processes that start with it at once, one does."""
     key_id = hashlib.sha256(public_key).hexdigest()
     row = {"key_id": key_id, "public_key": public_key, "created_at": now()}
-    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
-    added = insert(SigningKey).values(row).on_conflict_do_nothing().returning(SigningKey.key_id)
+    added = insert(session, SigningKey).values(row).on_conflict_do_nothing().returning(SigningKey.key_id)
     if session.execute(added).first() is not None:
         audit.record(session, actor, "key.added", key_id, public_key=public_key.hex())
     return session.scalars(select(SigningKey).where(SigningKey.key_id == key_id)).one()

@@ -82,11 +82,3 @@ def test_two_processes_may_start_on_an_empty_database(tmp_path: Path) -> None:
     migrate.check(databases[0])
     for database in databases:
         database.close()
-
-
-def test_sqlite_runs_with_wal_and_foreign_keys(tmp_path: Path) -> None:
-    database = Database(f"sqlite:///{tmp_path}/new.db")
-    with database.engine.connect() as connection:
-        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
-    database.close()
