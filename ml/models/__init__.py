@@ -1,26 +1,35 @@
-"""Model families by name. Ours and anybody else's come through the same door: entry points of `lethe.families`."""
+"""Model families by name: the built-in ones and those that other packages install."""
 
 import inspect
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 
 from ml.errors import InvalidInput
 from ml.models.family import Expansion, Family, Rounding
+from ml.models.network import Network
+from vocabulary.families import entry_points_by_family
 
-__all__ = ["Expansion", "Family", "Rounding", "build"]
+__all__ = ["Expansion", "Family", "Model", "Network", "Rounding", "build", "build_family"]
 
-_GROUP = "lethe.families"
+Model = Family | Network
 
 
-def build(family: str, config: Mapping[str, object]) -> Family:
-    """The family of that name, configured."""
-    known = {entry.name: entry for entry in entry_points(group=_GROUP)}
-    if family not in known:
-        raise InvalidInput(f"unknown model family {family!r}: choose one of {sorted(known)}")
-    constructor = known[family].load()
+def build(family: str, config: Mapping[str, object]) -> Model:
+    """Return the model of the family of that name, with this configuration."""
+    available = entry_points_by_family()
+    if family not in available:
+        raise InvalidInput(f"unknown model family {family!r}: choose one of {sorted(available)}")
+    constructor = available[family].load()
     try:
         arguments = inspect.signature(constructor).bind(**config)
     except TypeError as error:
         raise InvalidInput(f"configuration of {family!r} does not fit ({error}): correct its keys") from error
-    built: Family = constructor(*arguments.args, **arguments.kwargs)
-    return built
+    model: Model = constructor(*arguments.args, **arguments.kwargs)
+    return model
+
+
+def build_family(family: str, config: Mapping[str, object]) -> Family:
+    """Return a model with closed forms. InvalidInput if the name is that of a network."""
+    model = build(family, config)
+    if isinstance(model, Network):
+        raise InvalidInput(f"{family!r} is a network: use `build`, and train it with `ml.inference.network_training`")
+    return model

@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass
 
-from ml.models.network import PRIOR_STD, Convolution, Layer, Network, dense_layers, pool_and_relu
+from ml.models.network import Convolution, Layer, Network, dense_layers, pool_and_relu
 from ml.models.regression import check_scale
+from vocabulary.families import NETWORK_PRIOR_STD
 
 
 @dataclass(frozen=True)
 class LeNet5(Network):
     """Two convolutions of 5×5, each with relu and a maximum over 2×2, then three dense layers: 61,706 parameters."""
 
-    prior_std: float = PRIOR_STD
+    prior_std: float = NETWORK_PRIOR_STD
 
     def __post_init__(self) -> None:
         check_scale("prior_std", self.prior_std)

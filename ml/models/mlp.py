@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from ml.models.network import PRIOR_STD, Layer, Network, dense_layers
+from ml.models.network import Layer, Network, dense_layers
 from ml.models.regression import check_count, check_scale
+from vocabulary.families import NETWORK_PRIOR_STD
 
 
 @dataclass(frozen=True)
@@ -13,7 +14,7 @@ class MLP(Network):
     dimensions: int
     hidden: int
     classes: int
-    prior_std: float = PRIOR_STD
+    prior_std: float = NETWORK_PRIOR_STD
 
     def __post_init__(self) -> None:
         check_count("dimensions", self.dimensions)

@@ -23,7 +23,6 @@ from ml.errors import InvalidInput
 from ml.models.regression import WeightPrior, check_labels, check_scale
 from ml.posteriors.mean_field import MeanFieldGaussian
 
-PRIOR_STD = 0.15  # of the BIF paper's networks, after X. Liu et al., Adv-BNN (2018)
 _INITIAL_STD = 0.02  # narrow, so that the means learn first
 _INPUT_TYPES = (torch.float32, torch.float64)
 
@@ -108,6 +107,13 @@ class Network(ABC):
     @property
     def parameter_count(self) -> int:
         return sum(layer.size for layer in self.layers)
+
+    def check_posterior(self, posterior: MeanFieldGaussian) -> None:
+        """Raise InvalidInput unless the posterior belongs to this network."""
+        if posterior.mean.shape != (self.parameter_count,):
+            raise InvalidInput(
+                f"posterior has shape {tuple(posterior.mean.shape)}: this network has {self.parameter_count} parameters"
+            )
 
     def check_data(self, data: Tensor) -> None:
         columns = math.prod(self.input_shape) + 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.family_configs import NETWORKS
 from service.printing.figures import bound_figure, records_figure
 from service.printing.parts import Facts, Figure, Paragraph, Part, Section, Table, numbered_list
 from service.printing.statement import Statement
@@ -20,6 +19,7 @@ from service.printing.wording import (
     stated_as,
     visible,
 )
+from vocabulary.families import is_network
 
 
 def removed_section(statement: Statement) -> Section:
@@ -145,7 +145,7 @@ _POLICY_IN_PLAIN_WORDS = (
 
 
 def _meaning(predicate: dict[str, Any]) -> str:
-    network = predicate.get("model", {}).get("family") in NETWORKS
+    network = is_network(str(predicate.get("model", {}).get("family")))
     return _EXCESS if network and predicate["bound"]["level"] == "estimated" else _DIVERGENCE
 
 

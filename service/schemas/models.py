@@ -1,12 +1,13 @@
-"""Models over the wire: a manifest for each family, policies, locations, and what is told of a model."""
+"""Schemas of models: a manifest for each family, policies, import locations and model responses."""
 
 from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from importlib.metadata import entry_points
+from functools import reduce
+from operator import or_
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import rfc8785
 from pydantic import (
@@ -17,31 +18,21 @@ from pydantic import (
     JsonValue,
     StringConstraints,
     Tag,
+    create_model,
     field_validator,
     model_validator,
 )
 
-from service.family_configs import (
-    NETWORKS,
-    Config,
-    GaussianMixtureConfig,
-    LeNet5Config,
-    LinearRegressionConfig,
-    LogisticRegressionConfig,
-    MLPConfig,
-    SoftmaxRegressionConfig,
-)
 from service.schemas.deletions import Strict
-from service.store.datasets.layouts import UNKNOWN_LAYOUT, Layout
 from service.store.states import Device
 from service.store.tables import Model, Version
+from vocabulary.families import FAMILIES, BuiltInFamily, FamilyConfig, entry_points_by_family, is_network
+from vocabulary.layouts import UNKNOWN_LAYOUT, Layout
 from vocabulary.levels import CertifiedLevel
 from vocabulary.posterior_kinds import PosteriorKind
 from vocabulary.rungs import RUNGS, RungName
 
-FAMILIES = "lethe.families"
-"""The entry points under which installed packages offer model families. Their names are read, never their code."""
-LARGEST_CONFIG = 16 << 10
+MAX_CONFIG_BYTES = 16 << 10
 
 DatasetRoot = Annotated[
     str | None,
@@ -76,13 +67,14 @@ class Policy(Strict):
 
     def conflict_with(self, family: str, kind: str) -> str | None:
         """Why no certificate of such a posterior can ever meet it."""
-        if "retrain" in self.rungs or (family not in NETWORKS and kind != "samples"):
+        network = is_network(family)
+        if "retrain" in self.rungs or not (network or kind == "samples"):
             return None
-        what, missing, others = ("networks", "newton", "warm") if family in NETWORKS else ("samples", "warm", "newton")
+        posteriors, missing, other = ("networks", "newton", "warm") if network else ("samples", "warm", "newton")
         if self.level != "estimated":
-            return f"certificates of {what} are estimated: ask for level 'estimated', or allow the rung 'retrain'"
+            return f"certificates of {posteriors} are estimated: ask for level 'estimated', or allow the rung 'retrain'"
         if self.rungs == [missing]:
-            return f"{what} know no rung '{missing}': allow influence, {others} or retrain"
+            return f"{posteriors} have no rung '{missing}': allow influence, {other} or retrain"
         return None
 
 
@@ -117,35 +109,15 @@ class BaseManifest(Strict):
         return self
 
 
-class OwnManifest(BaseManifest):
-    config: Config
+class BuiltInManifest(BaseManifest):
+    config: FamilyConfig
 
     @property
     def layout(self) -> Layout:
         return self.config.layout
 
 
-class GaussianMixtureManifest(OwnManifest):
-    family: Literal["gaussian-mixture"]
-    config: GaussianMixtureConfig
-
-
-class LinearRegressionManifest(OwnManifest):
-    family: Literal["linear-regression"]
-    config: LinearRegressionConfig
-
-
-class LogisticRegressionManifest(OwnManifest):
-    family: Literal["logistic-regression"]
-    config: LogisticRegressionConfig
-
-
-class SoftmaxRegressionManifest(OwnManifest):
-    family: Literal["softmax-regression"]
-    config: SoftmaxRegressionConfig
-
-
-class NetworkManifest(OwnManifest):
+class NetworkManifest(BuiltInManifest):
     posterior: Literal["variational"] = Field(
         default="variational", description="`mean` and `std`. Of a network's samples nothing could be certified."
     )
@@ -161,33 +133,20 @@ class NetworkManifest(OwnManifest):
         return posterior
 
 
-class MLPManifest(NetworkManifest):
-    family: Literal["mlp"]
-    config: MLPConfig
-
-
-class LeNet5Manifest(NetworkManifest):
-    family: Literal["lenet5"]
-    config: LeNet5Config
-
-
-OURS = ("gaussian-mixture", "linear-regression", "logistic-regression", "softmax-regression", *NETWORKS)
-
-
 class InstalledFamilyManifest(BaseManifest):
     """A family of another package, found by its entry point in the group `lethe.families`."""
 
     family: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,50}$")] = Field(
-        json_schema_extra={"not": {"enum": [*OURS]}}
+        json_schema_extra={"not": {"enum": [*FAMILIES]}}
     )
     config: dict[str, JsonValue] = Field(description="As the family's own documentation says; the worker checks it.")
 
     @field_validator("family")
     @classmethod
     def _installed(cls, family: str) -> str:
-        names = sorted({entry.name for entry in entry_points(group=FAMILIES)})
-        if family not in names:
-            raise ValueError(f"is not installed here: use one of {', '.join(names)}, or install its package")
+        available = entry_points_by_family()
+        if family not in available:
+            raise ValueError(f"is not installed: use one of {', '.join(sorted(available))}, or install its package")
         return family
 
     @field_validator("config")
@@ -197,27 +156,35 @@ class InstalledFamilyManifest(BaseManifest):
             size = len(rfc8785.dumps(config))
         except (rfc8785.CanonicalizationError, RecursionError):
             raise ValueError("has numbers or text that JSON cannot carry exactly: certificates repeat it") from None
-        if size > LARGEST_CONFIG:
-            raise ValueError(f"is larger than {LARGEST_CONFIG} bytes: certificates repeat it")
+        if size > MAX_CONFIG_BYTES:
+            raise ValueError(f"is larger than {MAX_CONFIG_BYTES} bytes: certificates repeat it")
         return config
 
 
 def family_tag(value: Any) -> str:
-    """Which manifest it is to be read as: ours by its family, any other as that of an installed one."""
+    """Return which manifest to validate against: that of a built-in family, or "installed" for any other."""
     family = value.get("family") if isinstance(value, dict) else getattr(value, "family", None)
-    return family if family in OURS else "installed"
+    return family if isinstance(family, str) and family in FAMILIES else "installed"
 
 
-Manifest = Annotated[
-    Annotated[GaussianMixtureManifest, Tag("gaussian-mixture")]
-    | Annotated[LinearRegressionManifest, Tag("linear-regression")]
-    | Annotated[LogisticRegressionManifest, Tag("logistic-regression")]
-    | Annotated[SoftmaxRegressionManifest, Tag("softmax-regression")]
-    | Annotated[MLPManifest, Tag("mlp")]
-    | Annotated[LeNet5Manifest, Tag("lenet5")]
-    | Annotated[InstalledFamilyManifest, Tag("installed")],
-    Discriminator(family_tag),
-]
+def _manifest_class(name: str, family: BuiltInFamily) -> type[BuiltInManifest]:
+    base = NetworkManifest if family.is_network else BuiltInManifest
+    title = f"{family.config.__name__.removesuffix('Config')}Manifest"
+    fields: dict[str, Any] = {"family": Literal[name], "config": family.config}
+    return create_model(title, __base__=base, __module__=__name__, **fields)
+
+
+def manifest_union() -> Any:
+    """Return the union of the manifests of all built-in families and of installed ones, told apart by `family`."""
+    built_in = [Annotated[_manifest_class(name, family), Tag(name)] for name, family in FAMILIES.items()]
+    installed = Annotated[InstalledFamilyManifest, Tag("installed")]
+    return Annotated[reduce(or_, [*built_in, installed]), Discriminator(family_tag)]
+
+
+if TYPE_CHECKING:
+    Manifest = BuiltInManifest | InstalledFamilyManifest
+else:
+    Manifest = manifest_union()
 
 
 def _inside(path: str) -> str:

@@ -6,9 +6,9 @@ from safetensors.numpy import save
 from service.settings import Settings
 from service.store.artifacts.location import open_artifacts
 from service.store.database import Database
-from service.store.datasets.layouts import Layout
 from service.store.models.registry import Registration, current_version, register
 from tests import samples
+from vocabulary.layouts import Layout
 from worker.context import WorkerContext
 from worker.forget import forget_pending
 from worker.readiness import check_current

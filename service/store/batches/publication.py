@@ -32,7 +32,7 @@ from service.store.tables import (
     Version,
     now,
 )
-from vocabulary.levels import LEVELS
+from vocabulary.levels import is_at_least
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def publish(
 def _check_policy(policy: Mapping[str, Any], evidence: Evidence) -> None:
     """The worker has climbed until the policy was met, or could not; whatever it says, a miss is not published."""
     epsilon, level = policy["epsilon"], policy["level"]
-    if not (evidence.epsilon <= epsilon and LEVELS.index(evidence.level) >= LEVELS.index(level)):
+    if not (evidence.epsilon <= epsilon and is_at_least(evidence.level, level)):
         tried = ", ".join(f"{rung['name']} ({rung['seconds']:.2g} s)" for rung in evidence.rungs)
         raise PolicyMissed(
             f"the bound reached is {evidence.epsilon:.3g} at level {evidence.level}, the model's policy asks for "

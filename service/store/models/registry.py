@@ -15,7 +15,7 @@ from service.store.access.identities import ensure_subjects
 from service.store.artifacts.store import ArtifactStore, adopt, write_ahead
 from service.store.database import Database
 from service.store.datasets.dataset import Dataset, load_arrays, uploaded_dataset
-from service.store.datasets.layouts import UNKNOWN_LAYOUT, Layout
+from service.store.datasets.layouts import check_posterior, check_row_count, check_rows
 from service.store.datasets.tensor_files import Content, Piece
 from service.store.datasets.tree import DatasetTree
 from service.store.errors import DiskFull, InvalidRegistration, NotFound
@@ -23,6 +23,8 @@ from service.store.models import policies
 from service.store.paging import Page, Position, Window, cut, newest_first
 from service.store.states import Device
 from service.store.tables import Artifact, Model, Record, Version
+from vocabulary.layouts import UNKNOWN_LAYOUT, Layout
+from vocabulary.posterior_kinds import PosteriorKind
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Registration:
     records: Content
     lookups: Sequence[bytes]
     never_seen: Content | None = None
-    posterior_kind: str = "variational"
+    posterior_kind: PosteriorKind = "variational"
     device: Device = Device.CPU
     layout: Layout = UNKNOWN_LAYOUT
     """What its tensors must look like, as far as the family is known here."""
@@ -179,8 +181,8 @@ def _check_fit(registration: Registration, dataset: Dataset) -> None:
             "subjects", f"{len(registration.lookups)} subjects for {len(dataset.records)} rows; give one for each row"
         )
     layout = registration.layout
-    layout.check_posterior(registration.posterior_kind, load_arrays("posterior", registration.posterior))
-    layout.check_rows("records", dataset.arrays)
-    layout.check_count(len(dataset.records))
+    check_posterior(layout, registration.posterior_kind, load_arrays("posterior", registration.posterior))
+    check_rows(layout, "records", dataset.arrays)
+    check_row_count(layout, len(dataset.records))
     if registration.never_seen is not None:
-        layout.check_rows("never_seen", load_arrays("never_seen", registration.never_seen))
+        check_rows(layout, "never_seen", load_arrays("never_seen", registration.never_seen))

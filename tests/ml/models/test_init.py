@@ -3,27 +3,32 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
-from ml import models
 from ml.errors import InvalidInput
 from ml.models import build
 from ml.models.gmm import GaussianMixture
+from vocabulary import families
 
 CONFIG = {"components": 4, "dimensions": 2, "prior_std": 1.0}
 
 
-def test_ours_comes_through_the_door_for_everybody() -> None:
+def test_a_built_in_family_is_built_by_name() -> None:
     assert build("gaussian-mixture", CONFIG) == GaussianMixture(4, 2, 1.0)
 
 
-def test_a_family_of_somebody_else_is_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = EntryPoint("theirs", "ml.models.gmm:GaussianMixture", "lethe.families")
-    monkeypatch.setattr(models, "entry_points", lambda group: EntryPoints([theirs]).select(group=group))
-    assert build("theirs", CONFIG) == GaussianMixture(4, 2, 1.0)
-    with pytest.raises(InvalidInput, match=r"choose one of \['theirs'\]"):
-        build("gaussian-mixture", CONFIG)
+def test_a_family_of_another_package_is_built_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = [
+        EntryPoint("installed", "ml.models.gmm:GaussianMixture", "lethe.families"),
+        EntryPoint("gaussian-mixture", "ml.models.linear:LinearRegression", "lethe.families"),
+        EntryPoint("other", "ml.models.gmm:GaussianMixture", "lethe.others"),
+    ]
+    monkeypatch.setattr(families, "entry_points", lambda group: EntryPoints(installed).select(group=group))
+    assert build("installed", CONFIG) == GaussianMixture(4, 2, 1.0)
+    assert build("gaussian-mixture", CONFIG) == GaussianMixture(4, 2, 1.0)  # a built-in family cannot be replaced
+    with pytest.raises(InvalidInput, match=r"choose one of \['gaussian-mixture', 'installed', 'lenet5'"):
+        build("other", CONFIG)
 
 
-def test_an_unknown_family_is_told_the_known_ones() -> None:
+def test_the_error_for_an_unknown_family_lists_the_available_families() -> None:
     with pytest.raises(InvalidInput, match=r"unknown model family 'perceptron'.*gaussian-mixture"):
         build("perceptron", {})
 

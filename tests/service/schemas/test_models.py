@@ -7,65 +7,35 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from service.family_configs import NETWORKS
-from service.schemas import models as model_schemas
 from service.schemas.models import InstalledFamilyManifest, Location, Manifest, Policy
-from service.store.datasets.layouts import Layout
+from tests.vocabulary.configurations import CONFIGS
+from vocabulary import families
+from vocabulary.families import FAMILIES
+from vocabulary.layouts import Layout
 
 MANIFESTS: TypeAdapter[Manifest] = TypeAdapter(Manifest)
-CONFIGS: dict[str, tuple[dict[str, Any], Layout]] = {
-    "gaussian-mixture": (
-        {"components": 3, "dimensions": 2, "prior_std": 1.0},
-        Layout((3, 2), 2, least_rows=3),
-    ),
-    "linear-regression": ({"dimensions": 4, "noise_std": 0.5, "prior_std": 1.0}, Layout((4,), 5)),
-    "logistic-regression": (
-        {"dimensions": 4, "prior_std": 1.0, "draws": 8, "seed": 3},
-        Layout((4,), 5, classes=2),
-    ),
-    "softmax-regression": (
-        {"dimensions": 4, "classes": 3, "prior_std": 1.0, "draws": 8, "seed": 3},
-        Layout((3, 4), 5, classes=3),
-    ),
-    "mlp": (
-        {"dimensions": 4, "hidden": 5, "classes": 3, "prior_std": 0.5},
-        Layout((43,), 5, classes=3, least_rows=64, row_types=("float64", "float32")),
-    ),
-    "lenet5": (
-        {"prior_std": 0.5},
-        Layout((61_706,), 1025, classes=10, least_rows=64, row_types=("float64", "float32")),
-    ),
-}
 
 
 def manifest(family: str = "linear-regression", **changes: Any) -> dict[str, Any]:
-    config = CONFIGS.get(family, ({},))[0]
+    config = CONFIGS.get(family, {})
     return {"name": "m", "family": family, "config": config, "policy": {"epsilon": 1e-3}, **changes}
 
 
 @pytest.mark.parametrize("family", CONFIGS)
 def test_each_family_knows_its_layout_and_keeps_its_configuration(family: str) -> None:
-    config, layout = CONFIGS[family]
-    found = MANIFESTS.validate_python(manifest(family))
-    assert (found.family, found.posterior) == (family, "variational")
-    assert (found.plain_config, found.layout) == (config, layout)
-
-
-def test_a_family_is_built_from_what_a_manifest_says() -> None:
-    """The worker gets exactly what was registered."""
-    import ml
-
-    for family, (config, layout) in CONFIGS.items():
-        assert ml.build(family, config).parameter_count == layout.parameter_count
+    parsed = MANIFESTS.validate_python(manifest(family))
+    assert (parsed.family, parsed.posterior) == (family, "variational")
+    assert parsed.plain_config == CONFIGS[family]
+    assert parsed.layout == FAMILIES[family].config(**CONFIGS[family]).layout
 
 
 @pytest.mark.parametrize("family", CONFIGS)
 @pytest.mark.parametrize("value", [None, "many", -1, 0, 10**9, [], float("nan"), float("inf")])
 def test_no_value_out_of_range_passes(family: str, value: object) -> None:
-    for key in CONFIGS[family][0]:
+    for key in CONFIGS[family]:
         if (key, value) == ("seed", 0) or (key, value) == ("seed", 10**9):
             continue
-        config = {**CONFIGS[family][0], key: value}
+        config = {**CONFIGS[family], key: value}
         with pytest.raises(ValidationError) as refused:
             MANIFESTS.validate_python(manifest(family, config=config))
         assert refused.value.errors()[0]["loc"][1:] == ("config", key)
@@ -74,10 +44,10 @@ def test_no_value_out_of_range_passes(family: str, value: object) -> None:
 
 
 def test_draws_come_in_pairs_and_parameters_have_a_limit() -> None:
-    config = {**CONFIGS["softmax-regression"][0], "draws": 7}
+    config = {**CONFIGS["softmax-regression"], "draws": 7}
     with pytest.raises(ValidationError, match="multiple of 2"):
         MANIFESTS.validate_python(manifest("softmax-regression", config=config))
-    config = {**CONFIGS["softmax-regression"][0], "dimensions": 4000}
+    config = {**CONFIGS["softmax-regression"], "dimensions": 4000}
     with pytest.raises(ValidationError, match="12000 parameters; a worker keeps the Hessian"):
         MANIFESTS.validate_python(manifest("softmax-regression", config=config))
     large = {"dimensions": 1000, "hidden": 900, "classes": 10}
@@ -86,7 +56,7 @@ def test_draws_come_in_pairs_and_parameters_have_a_limit() -> None:
         MANIFESTS.validate_python(manifest("mlp", config={**large, "hidden": 1100}))
 
 
-@pytest.mark.parametrize("family", NETWORKS)
+@pytest.mark.parametrize("family", ["mlp", "lenet5"])
 def test_samples_of_networks_are_refused_with_what_to_do(family: str) -> None:
     with pytest.raises(ValidationError, match="Register variational parameters") as refused:
         MANIFESTS.validate_python(manifest(family, posterior="samples"))
@@ -101,8 +71,8 @@ def test_an_unknown_family_is_refused(family: Any) -> None:
 
 
 def test_a_family_of_another_package_is_known_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = [EntryPoint("poisson-regression", "nowhere:Nothing", model_schemas.FAMILIES)]
-    monkeypatch.setattr(model_schemas, "entry_points", lambda group: installed)
+    installed = [EntryPoint("poisson-regression", "nowhere:Nothing", families.ENTRY_POINT_GROUP)]
+    monkeypatch.setattr(families, "entry_points", lambda group: installed)
     found = MANIFESTS.validate_python(manifest("poisson-regression", config={"rate": 2, "names": ["a"]}))
     assert isinstance(found, InstalledFamilyManifest)
     assert (found.plain_config, found.layout) == ({"rate": 2, "names": ["a"]}, Layout())

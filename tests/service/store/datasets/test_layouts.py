@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.store.datasets.layouts import UNKNOWN_LAYOUT, Layout
+from service.store.datasets.layouts import check_posterior, check_row_count, check_rows
 from service.store.errors import InvalidRegistration
+from vocabulary.layouts import UNKNOWN_LAYOUT, Layout
+from vocabulary.posterior_kinds import PosteriorKind
 
-LAYOUT = Layout((3, 2), columns=3, classes=3, least_rows=2)
+LAYOUT = Layout((3, 2), columns=3, classes=3, min_rows=2)
 CHAIN = np.arange(4) % 2
 SAMPLES = {"samples": np.zeros((4, 6)), "chain": CHAIN}
 VARIATIONAL = {"mean": np.zeros((3, 2)), "std": np.ones((3, 2))}
@@ -17,16 +19,16 @@ ROWS = {"x": np.array([[0.5, 1.0, 0.0], [0.5, 1.0, 2.0]])}
 
 
 def test_what_fits_passes() -> None:
-    LAYOUT.check_posterior("variational", VARIATIONAL)
-    LAYOUT.check_posterior("samples", SAMPLES)
-    LAYOUT.check_rows("records", ROWS)
-    LAYOUT.check_count(2)
-    UNKNOWN_LAYOUT.check_posterior("variational", {"mean": np.zeros(7), "std": np.ones(7)})
-    UNKNOWN_LAYOUT.check_posterior("samples", {"samples": np.zeros((4, 9)), "chain": CHAIN})
-    UNKNOWN_LAYOUT.check_rows("records", {"x": np.zeros((1, 9))})
+    check_posterior(LAYOUT, "variational", VARIATIONAL)
+    check_posterior(LAYOUT, "samples", SAMPLES)
+    check_rows(LAYOUT, "records", ROWS)
+    check_row_count(LAYOUT, 2)
+    check_posterior(UNKNOWN_LAYOUT, "variational", {"mean": np.zeros(7), "std": np.ones(7)})
+    check_posterior(UNKNOWN_LAYOUT, "samples", {"samples": np.zeros((4, 9)), "chain": CHAIN})
+    check_rows(UNKNOWN_LAYOUT, "records", {"x": np.zeros((1, 9))})
 
 
-POSTERIORS: dict[str, tuple[str, dict[str, Any]]] = {
+POSTERIORS: dict[str, tuple[PosteriorKind, dict[str, Any]]] = {
     "the other kind": ("samples", VARIATIONAL),
     "and the other way round": ("variational", SAMPLES),
     "one tensor too many": ("variational", {**VARIATIONAL, "extra": np.zeros(1)}),
@@ -45,15 +47,15 @@ POSTERIORS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("kind", "arrays"), POSTERIORS.values(), ids=POSTERIORS.keys())
-def test_a_posterior_that_does_not_fit_is_refused(kind: str, arrays: dict[str, Any]) -> None:
+def test_a_posterior_that_does_not_fit_is_refused(kind: PosteriorKind, arrays: dict[str, Any]) -> None:
     with pytest.raises(InvalidRegistration) as refused:
-        LAYOUT.check_posterior(kind, arrays)
+        check_posterior(LAYOUT, kind, arrays)
     assert refused.value.field == "posterior"
 
 
 def test_an_unknown_family_still_needs_two_tensors_of_one_shape() -> None:
     with pytest.raises(InvalidRegistration):
-        UNKNOWN_LAYOUT.check_posterior("variational", {"mean": np.zeros(7), "std": np.ones(6)})
+        check_posterior(UNKNOWN_LAYOUT, "variational", {"mean": np.zeros(7), "std": np.ones(6)})
 
 
 @pytest.mark.parametrize(
@@ -71,20 +73,20 @@ def test_an_unknown_family_still_needs_two_tensors_of_one_shape() -> None:
 )
 def test_rows_that_do_not_fit_are_refused(rows: dict[str, Any]) -> None:
     with pytest.raises(InvalidRegistration) as refused:
-        LAYOUT.check_rows("never_seen", rows)
+        check_rows(LAYOUT, "never_seen", rows)
     assert refused.value.field == "never_seen"
 
 
 def test_rows_of_networks_may_be_float32() -> None:
     network = replace(LAYOUT, row_types=("float64", "float32"))
     for kind in ("float64", "float32"):
-        network.check_rows("records", {"x": ROWS["x"].astype(kind)})
+        check_rows(network, "records", {"x": ROWS["x"].astype(kind)})
     with pytest.raises(InvalidRegistration, match="needs a float64 or float32 tensor 'x' with 3 columns"):
-        network.check_rows("records", {"x": ROWS["x"].astype("float16")})
-    with pytest.raises(InvalidRegistration, match="row 0 ends in no label"):
-        network.check_rows("records", {"x": np.array([[0.5, 1.0, 0.1]], dtype=np.float32)})
+        check_rows(network, "records", {"x": ROWS["x"].astype("float16")})
+    with pytest.raises(InvalidRegistration, match="row 0 has no valid label"):
+        check_rows(network, "records", {"x": np.array([[0.5, 1.0, 0.1]], dtype=np.float32)})
 
 
 def test_too_few_rows_are_refused() -> None:
     with pytest.raises(InvalidRegistration, match="at least 2 rows"):
-        LAYOUT.check_count(1)
+        check_row_count(LAYOUT, 1)

@@ -1,0 +1,20 @@
+import torch
+from safetensors.torch import load
+
+from ml.posteriors.mean_field import MeanFieldGaussian
+from ml.posteriors.sample_set import SampleSet
+from vocabulary.posterior_kinds import POSTERIOR_KINDS, POSTERIOR_TENSORS, PosteriorKind
+
+
+def test_every_kind_names_its_tensors() -> None:
+    assert set(POSTERIOR_TENSORS) == set(POSTERIOR_KINDS)
+
+
+def test_a_posterior_is_saved_under_the_names_of_its_kind() -> None:
+    ones = torch.ones(2, dtype=torch.float64)
+    files: dict[PosteriorKind, bytes] = {
+        "variational": MeanFieldGaussian(ones, ones).to_bytes(),
+        "samples": SampleSet(torch.stack([ones, -ones]), torch.tensor([0, 1])).to_bytes(),
+    }
+    for kind, content in files.items():
+        assert set(load(content)) == set(POSTERIOR_TENSORS[kind])
