@@ -16,7 +16,7 @@ from torch import Tensor
 from ml.certify.membership import MembershipReport, audit_membership
 from ml.certify.pac_bayes import NOT_PROVED, Classifier, Gaussian, PacBayes, RiskBound, bound_risk
 from ml.certify.release import Release, advantages
-from ml.forgetting.groups import retained_rows
+from ml.forgetting.retained import retained_rows
 from ml.inference.laplace import fit_laplace
 from ml.models.likelihood import Likelihood
 from ml.models.network import Network

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from ml.certify.certificate import plain
 from ml.certify.kantorovich import certify_expansion
-from ml.certify.network_theorem import least_curvature
-from ml.forgetting.network import OURS, check_posterior
+from ml.certify.network.theorem import least_curvature
+from ml.forgetting.network import DEFAULT_RECIPE
 from ml.inference.diagnostics import Diagnostics, at_even_steps, diagnose
 from ml.models.family import Expansion, Family
 from ml.models.likelihood import Likelihood
@@ -101,11 +101,11 @@ def check_variational(family: Family, posterior: MeanFieldGaussian, data: Tensor
 
 def check_network(network: Network, posterior: MeanFieldGaussian, data: Tensor, seed: int = 0) -> Readiness:
     """Of a network's mean-field posterior and the rows it was trained on. Its certificates are never proved."""
-    check_posterior(network, posterior)
+    network.check_posterior(posterior)
     network.check_data(data)
     generator = torch.Generator().manual_seed(seed)
-    energy = NetworkEnergy(network, data, frozen_draws(posterior, OURS.draws, seed=0))
-    rows = torch.randperm(len(data), generator=generator)[: OURS.least_rows].to(data.device)
+    energy = NetworkEnergy(network, data, frozen_draws(posterior, DEFAULT_RECIPE.draws, seed=0))
+    rows = torch.randperm(len(data), generator=generator)[: DEFAULT_RECIPE.min_rows].to(data.device)
     residual = float(
         (posterior.std * energy.gradient(torch.zeros_like(posterior.mean), torch.arange(len(data)))).norm()
     )

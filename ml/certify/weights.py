@@ -17,7 +17,7 @@ from ml.certify.certificate import Assumption, Certificate
 from ml.certify.gaussian_theorem import GaussianTheorem, gaussian_theorem
 from ml.certify.importance import divergence, pareto_k, relative_ess, unevenness, weigh
 from ml.errors import InvalidInput
-from ml.forgetting.groups import retained_of_sampled
+from ml.forgetting.retained import retained_rows_of_samples
 from ml.forgetting.samples import Moved
 from ml.inference.chains import Sampled
 from ml.inference.diagnostics import Diagnostics
@@ -84,7 +84,7 @@ def certify_samples(
     `diagnostics` are those of the chains that drew `before`: without them nothing is certified. `seed` is that of the
     resampling.
     """
-    retained = retained_of_sampled(likelihood, before.samples, data, forgotten)
+    retained = retained_rows_of_samples(likelihood, before.samples, data, forgotten)
     if moved.samples.shape != before.samples.shape:
         raise InvalidInput(
             f"{tuple(moved.samples.shape)} moved samples for {tuple(before.samples.shape)} stored ones: "

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ml.certify.readiness import check_network, check_samples, check_variational
-from ml.forgetting.network import OURS
+from ml.forgetting.network import DEFAULT_RECIPE
 from ml.models.linear import LinearRegression
 from ml.models.network_energy import NetworkEnergy, frozen_draws
 from ml.posteriors.mean_field import MeanFieldGaussian
@@ -77,7 +77,7 @@ def test_a_saddle_cannot_be_polished(scene: Scene) -> None:
 def test_a_network_at_rest_is_ready_to_be_estimated_and_one_that_trembles_is_not() -> None:
     data = learnable_rows(TINY, 400)
     start = MeanFieldGaussian(TINY.initial(seed=4).mean, torch.full((TINY.parameter_count,), 0.02).double())
-    energy = NetworkEnergy(TINY, data, frozen_draws(start, OURS.draws, seed=0))
+    energy = NetworkEnergy(TINY, data, frozen_draws(start, DEFAULT_RECIPE.draws, seed=0))
     settled = MeanFieldGaussian(start.mean + minimised(energy, torch.arange(400)), start.std)
     resting, moving = (check_network(TINY, posterior, data) for posterior in (settled, start))
     assert (resting.levels, resting.ready) == (("estimated",), True)

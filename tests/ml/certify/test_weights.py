@@ -13,7 +13,7 @@ from ml.certify import importance, weights
 from ml.certify.certificate import Certificate
 from ml.certify.weights import NOT_CHECKED_AS_ONE_MAP, NOT_PROVED, certify_samples
 from ml.errors import InvalidInput
-from ml.forgetting.groups import retained_rows
+from ml.forgetting.retained import retained_rows
 from ml.forgetting.samples import Moved, affine_map, shift
 from ml.inference.diagnostics import Diagnostics
 from ml.posteriors.sample_set import SampleSet

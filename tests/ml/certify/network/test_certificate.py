@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ml.certify.certificate import Certificate
-from ml.certify.network import CHECK, NetworkCheck, certify_network
-from ml.certify.network_sample import NetworkSample, split_rows
+from ml.certify.network.certificate import CHECK, NetworkCheck, certify_network
+from ml.certify.network.sample import NetworkSample, split_rows
 from ml.errors import InvalidInput
 from ml.models.network import Dense, Layer, Network, identity
 from ml.models.network_energy import NetworkEnergy, frozen_draws

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, jvp
 
-from ml.certify.network_theorem import Theorem, least_curvature, sampled_theorem
+from ml.certify.network.theorem import Theorem, least_curvature, sampled_theorem
 from ml.models.network import Network
 from ml.models.network_energy import NetworkEnergy, frozen_draws
 from ml.posteriors.mean_field import MeanFieldGaussian

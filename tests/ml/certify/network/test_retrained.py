@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from ml.certify.readiness import check_network
-from ml.certify.retrained_network import certify_retrained_network
+from ml.certify.network.retrained import certify_retrained_network
 from tests.ml.networks import TINY, learnable_rows
 
 

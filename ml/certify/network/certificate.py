@@ -18,7 +18,7 @@ smaller. Its standard error is that of the rows between Δ⁻ and the sample's o
 
 If the network's own gradient is AΔ⁻ + e with ‖e‖ ≤ k‖Δ⁻‖ in the norms of A⁻¹ and A, and its curvature is at least
 (1 - c)A, then its own excess is at most ½(√(rᵀA⁻¹r) + k√(Δ⁻ᵀAΔ⁻))²/(1 - c). Other rows measure k along Δ⁻, and c there
-and on the way to the minimum (`ml.certify.network_judge`): two directions of many. So the estimate is enlarged by them,
+and on the way to the minimum (`ml.certify.network.validation`): two directions of many. So the estimate is enlarged by them,
 and still speaks of the linearised network.
 """
 
@@ -33,12 +33,11 @@ from torch import Tensor
 
 from ml.certify.certificate import Assumption, Certificate
 from ml.certify.kantorovich import NOT_PROVED, paper_epsilon
-from ml.certify.network_judge import NORMAL, Judged, judge
-from ml.certify.network_sample import NetworkSample, split_rows
-from ml.certify.network_theorem import sampled_theorem
+from ml.certify.network.validation import NORMAL, Judged, judge
+from ml.certify.network.sample import NetworkSample, split_rows
+from ml.certify.network.theorem import sampled_theorem
 from ml.errors import InvalidInput
-from ml.forgetting.groups import retained_positions, retained_rows
-from ml.forgetting.network import check_posterior
+from ml.forgetting.retained import retained_positions, retained_rows
 from ml.models.network import Network
 from ml.models.network_energy import NetworkEnergy, frozen_draws
 from ml.models.regression import check_count
@@ -108,7 +107,7 @@ class NetworkConstants:
     away than that of all rows; `divergence_reverse` is the other direction, and `paper_epsilon` the paper's bound with
     that distance for the one that nobody knows: infinite where it exceeds the narrowest width. `gradient` is r in units
     of 1/σ, on the rows that judge, and `gradient_margin` how far sampling may have put it off. `lambda_min`,
-    `lipschitz` and `kantorovich` are those of `ml.certify.network_theorem`, in the same units: from ½ on, the theorem
+    `lipschitz` and `kantorovich` are those of `ml.certify.network.theorem`, in the same units: from ½ on, the theorem
     that proves the bounds of smaller models says nothing of this network.
     """
 
@@ -146,7 +145,7 @@ def certify_network(
     """Estimate what `after` lacks of having forgotten the rows at positions `forgotten`, which `before` had seen."""
     started = time.perf_counter()
     for posterior in (before, after):
-        check_posterior(network, posterior)
+        network.check_posterior(posterior)
     network.check_data(data)
     network.check_data(retained_rows(data, forgotten))
     energy = NetworkEnergy(network, data, frozen_draws(before, recipe.draws, seed=0))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ml.certify.network_sample import NetworkSample, Tangent
+from ml.certify.network.sample import NetworkSample, Tangent
 
 NORMAL = 1.96  # 95 %, two-sided
 

@@ -1,0 +1,1 @@
+"""Certificates of networks: estimates on sampled rows, since a network's energy is not convex."""
