@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
 from service.store import errors as store
+from service.store.dialect import is_disk_full
 
 log = structlog.get_logger("errors")
 
@@ -168,17 +168,11 @@ def refused(request: Request, error: Exception) -> Problem:
     if isinstance(error, TooManyRequests):
         return problem(row, str(error), headers={"Retry-After": str(error.seconds)})
     if isinstance(error, OperationalError):
-        if _is_full(error.orig):
+        if is_disk_full(error.orig):
             return problem(TABLE[store.DiskFull], "the database has no room left and nothing was stored; make some")
         log.error("database.away", error=type(error.orig).__name__)
         return problem(row, "nothing was stored; send the request again")
     return problem(row, str(error))
-
-
-def _is_full(error: BaseException | None) -> bool:
-    """As SQLite and PostgreSQL say it."""
-    codes = getattr(error, "sqlite_errorcode", None), getattr(error, "sqlstate", None)
-    return sqlite3.SQLITE_FULL in codes or "53100" in codes
 
 
 def _routing(_: Request, error: HTTPException) -> Problem:
