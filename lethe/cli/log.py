@@ -1,4 +1,4 @@
-"""`lethe log`: keep a copy of the transparency log, and find out whether anybody rewrote it."""
+"""`lethe log`: mirror the transparency log, and detect whether it was rewritten."""
 
 from __future__ import annotations
 
@@ -7,53 +7,54 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from lethe.cli.deletions import FOLDER, LOCAL, AsJson, DataDir, Token, Url, talking
+from lethe.cli.connection import connect
+from lethe.cli.options import DEFAULT_DATA_DIR, DEFAULT_URL, AsJson, Token, TokenFolder, Url
+from lethe.cli.output import out
 from lethe.log_audit import CHECKPOINTS, ENTRIES, KEYS, Replayed, audit_mirror, entry_count, facts, notes_in, told
 from lethe.verify import Rejected
 
-log = typer.Typer(help="The transparency log: mirror it, replay it.", no_args_is_help=True)
-out = Console()
-AT_ONCE = 1000
+log = typer.Typer(help="Mirror and replay the transparency log.", no_args_is_help=True)
+PAGE_SIZE = 1000
 
 
 @log.command()
 def mirror(
-    folder: Annotated[Path, typer.Argument(file_okay=False, help="Where the copy is, or is to be.")],
-    url: Url = LOCAL,
+    folder: Annotated[Path, typer.Argument(file_okay=False, help="Folder of the copy; created if missing.")],
+    url: Url = DEFAULT_URL,
     token: Token = None,
-    data_dir: DataDir = FOLDER,
+    data_dir: TokenFolder = DEFAULT_DATA_DIR,
 ) -> None:
-    """Copy the log into a folder, or bring the copy there up to date. Needs the token of an auditor.
+    """Copy the log into a folder, or update the copy. Needs an auditor's token.
 
-    Checkpoints of earlier runs are kept: with them `lethe log audit` notices whatever was rewritten in between.
+    Checkpoints of earlier runs are kept: with them `lethe log audit` detects what was rewritten since.
     """
     out.print(f"{_mirror(folder, url, token, data_dir)} entries in {folder}", highlight=False)
 
 
 @log.command()
 def audit(
-    place: Annotated[str, typer.Argument(metavar="DIR_OR_URL", help="A mirror, or the API itself.")],
+    source: Annotated[str, typer.Argument(metavar="DIR_OR_URL", help="A mirror, or the address of the API.")],
     key: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="The keys to trust. [default: the log's own list]")
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Keys to trust. [default: the log's own list]"),
     ] = None,
     checkpoint: Annotated[
         list[Path] | None,
-        typer.Option(exists=True, dir_okay=False, help="Checkpoints that you kept or that were published; repeatable."),
+        typer.Option(exists=True, dir_okay=False, help="Checkpoints, kept or published elsewhere; repeatable."),
     ] = None,
     token: Token = None,
-    data_dir: DataDir = FOLDER,
+    data_dir: TokenFolder = DEFAULT_DATA_DIR,
     as_json: AsJson = False,
 ) -> None:
-    """Replay the whole log: hash every entry anew and compare with every checkpoint at hand.
+    """Replay the whole log: hash every entry and compare the tree with every available checkpoint.
 
-    Exits with 0 if it holds, 1 if it was rewritten or does not fit, 2 if something cannot be read.
+    Exits with 0 if they match, 1 if they do not, 2 if a file cannot be read.
     """
     published = [note for path in checkpoint or [] for note in notes_in(path.read_text())]
     keys = key.read_bytes() if key else None
     try:
-        found = _audited(place, keys, published, token, data_dir)
+        replayed = _audit(source, keys, published, token, data_dir)
     except Rejected as reason:
         out.print_json(data={"verified": False, "reason": str(reason)}) if as_json else out.print(
             f"[bold red]rejected[/bold red]: {reason}", highlight=False
@@ -63,33 +64,33 @@ def audit(
         out.print(f"[bold red]cannot read[/bold red] {error.filename}: {error.strerror}", highlight=False)
         raise typer.Exit(2) from None
     if as_json:
-        out.print_json(facts(found))
+        out.print_json(facts(replayed))
         return
-    for line in [*(f"[green]✓[/green] {line}" for line in told(found)), "[bold green]verified[/bold green]"]:
+    for line in [*(f"[green]✓[/green] {line}" for line in told(replayed)), "[bold green]verified[/bold green]"]:
         out.print(line, highlight=False)
 
 
-def _audited(place: str, keys: bytes | None, published: list[str], token: str | None, data_dir: Path) -> Replayed:
-    if not place.startswith(("http://", "https://")):
-        return audit_mirror(Path(place), keys, published)
+def _audit(source: str, keys: bytes | None, published: list[str], token: str | None, data_dir: Path) -> Replayed:
+    if not source.startswith(("http://", "https://")):
+        return audit_mirror(Path(source), keys, published)
     with tempfile.TemporaryDirectory(prefix="lethe-log-") as folder:
-        _mirror(Path(folder), place, token, data_dir)
+        _mirror(Path(folder), source, token, data_dir)
         return audit_mirror(Path(folder), keys, published)
 
 
 def _mirror(folder: Path, url: str, token: str | None, data_dir: Path) -> int:
-    """Checkpoint first: the entries that come after it are for the next time."""
+    """Fetch the checkpoint first, then the entries it covers. Later entries are fetched next time."""
     (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-    with talking(url, token, data_dir, "auditor") as client:
+    with connect(url, token, data_dir, "auditor") as client:
         note = client.checkpoint()
-        size, have = int(note.split("\n")[1]), entry_count(folder)
+        size, count = int(note.split("\n")[1]), entry_count(folder)
         with (folder / ENTRIES).open("ab") as entries:
-            while have < size:
-                lines = client.log_entries(have, min(AT_ONCE, size - have))
+            while count < size:
+                lines = client.log_entries(count, min(PAGE_SIZE, size - count))
                 if not lines:
-                    raise Rejected(f"the log says {size} entries and gives only {have}")
+                    raise Rejected(f"the checkpoint covers {size} entries, but the API returns only {count}")
                 entries.writelines(line + b"\n" for line in lines)
-                have += len(lines)
+                count += len(lines)
         (folder / KEYS).write_bytes(client.keys())
     (folder / CHECKPOINTS / f"{size}.txt").write_text(note)
     return size

@@ -1,4 +1,4 @@
-"""The client's helpers, against a real server and a worker in this process."""
+"""The client against a real server, with a worker in this process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from lethe import Client, LetheError
-from lethe.cli.main import app
 from lethe.verify import verify
-from service.settings import Settings
 from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api, api  # noqa: F401
@@ -33,13 +30,13 @@ def clients(api: Api) -> Iterator[dict[str, Client]]:  # noqa: F811
         yield {role.value: opened.enter_context(Client(api.url, api.tokens[role], patience=1.0)) for role in Role}
 
 
-def register(engineer: Client, **more: Any) -> dict[str, Any]:
+def register(engineer: Client, **options: Any) -> dict[str, Any]:
     parts = samples.parts()
     files = (io.BytesIO(parts[name]) for name in ("posterior", "records"))
-    return engineer.register_model(json.loads(parts["manifest"]), *files, json.loads(parts["subjects"]), **more)
+    return engineer.register_model(json.loads(parts["manifest"]), *files, json.loads(parts["subjects"]), **options)
 
 
-def test_register_look_wait_and_download(
+def test_register_check_wait_and_download(
     clients: dict[str, Client],
     context: WorkerContext,  # noqa: F811
     tmp_path: Path,
@@ -54,12 +51,12 @@ def test_register_look_wait_and_download(
     assert compliance.download(deletion["id"], tmp_path / "early") == []
     with pytest.raises(TimeoutError, match="still pending"):
         compliance.wait(deletion["id"], timeout=0)
-    told: list[str] = []
-    work = threading.Timer(0.3, forget_pending, (context, uuid.UUID(model["id"])))
-    work.start()
-    ended = compliance.wait(deletion["id"], on_progress=lambda found: told.append(found["status"]))
-    work.join()
-    assert (told[0], told[-1], ended["status"]) == ("pending", "completed", "completed")
+    statuses: list[str] = []
+    worker = threading.Timer(0.3, forget_pending, (context, uuid.UUID(model["id"])))
+    worker.start()
+    ended = compliance.wait(deletion["id"], on_progress=lambda deletion: statuses.append(deletion["status"]))
+    worker.join()
+    assert (statuses[0], statuses[-1], ended["status"]) == ("pending", "completed", "completed")
     (file,) = compliance.download(deletion["id"], tmp_path)
     key = (tmp_path / "lethe-keys.json").read_bytes()
     assert verify(file.read_bytes(), key, engineer.posterior(model["id"])).kind == "certificate"
@@ -74,10 +71,10 @@ def test_a_certificate_of_absence_is_downloaded_too(clients: dict[str, Client], 
 def test_many_deletions_and_single_records_in_one_call(clients: dict[str, Client]) -> None:
     model = register(clients["engineer"])
     compliance = clients["compliance"]
-    asked = [{"subjects": [samples.person(1)]}, {"subjects": []}, {"records": [{"model": model["id"], "record": 0}]}]
-    told = compliance.delete_many(asked, idempotency_key="k1")
-    assert [line["status"] for line in told] == [201, 422, 201]
-    assert compliance.delete_many(asked, idempotency_key="k1") == told
+    requests = [{"subjects": [samples.person(1)]}, {"subjects": []}, {"records": [{"model": model["id"], "record": 0}]}]
+    results = compliance.delete_many(requests, idempotency_key="k1")
+    assert [line["status"] for line in results] == [201, 422, 201]
+    assert compliance.delete_many(requests, idempotency_key="k1") == results
     receipt = compliance.delete(
         records=[{"model": model["id"], "record": 1}], callback_urls=["https://hooks.example.org/lethe"]
     )
@@ -89,39 +86,3 @@ def test_an_import_that_is_not_allowed_says_what_to_do(clients: dict[str, Client
     with pytest.raises(LetheError, match="LETHE_IMPORT_ROOT") as refused:
         clients["engineer"].import_model(manifest, {"posterior": "a", "records": "b", "subjects": "c"})
     assert refused.value.status == 403
-
-
-def test_a_model_is_registered_from_the_command_line(
-    api: Api,  # noqa: F811
-    settings: Settings,
-    context: WorkerContext,  # noqa: F811
-    clients: dict[str, Client],
-    tmp_path: Path,
-) -> None:
-    for name, content in samples.parts().items():
-        (tmp_path / name).write_bytes(content)
-    files = [str(tmp_path / name) for name in ("manifest", "posterior", "records", "subjects")]
-    at = ["--url", api.url, "--token", api.tokens[Role.ENGINEER], "--json"]
-    looked = threading.Event()
-
-    def look() -> None:
-        """As the worker does, once there is a model."""
-        while not looked.wait(0.05):
-            for model in clients["operator"]._json("GET", "/api/v1/models")["items"]:
-                check_current(context, uuid.UUID(model["id"]))
-                looked.set()
-
-    worker = threading.Thread(target=look)
-    worker.start()
-    done = CliRunner().invoke(app, ["model", "register", *files, *at])
-    looked.set()
-    worker.join()
-    assert done.exit_code == 0, done.output
-    told = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
-    assert (told["posterior"], told["readiness"]["levels"]) == ("variational", ["proved"])
-    (tmp_path / "manifest").write_text("{")
-    assert CliRunner().invoke(app, ["model", "register", *files, *at]).exit_code == 2
-    (tmp_path / "manifest").write_text("{}")
-    refused = CliRunner().invoke(app, ["model", "register", *files, *at])
-    assert refused.exit_code == 2
-    assert "manifest.name" in refused.stderr

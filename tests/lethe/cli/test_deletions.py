@@ -25,18 +25,18 @@ RUN = CliRunner()
 
 
 @pytest.fixture
-def at(api: Api) -> list[str]:  # noqa: F811
+def options(api: Api) -> list[str]:  # noqa: F811
     return ["--url", api.url, "--token", api.tokens[Role.COMPLIANCE]]
 
 
-def told(result: Result) -> dict[str, Any]:
-    """The answer; the server, in this same process, logs to the same stream."""
-    found: dict[str, Any] = json.loads(next(line for line in result.stdout.splitlines() if line.startswith("{")))
-    return found
+def parse_output(result: Result) -> dict[str, Any]:
+    """Return the printed object; the server, in this process, logs to the same stream."""
+    deletion: dict[str, Any] = json.loads(next(line for line in result.stdout.splitlines() if line.startswith("{")))
+    return deletion
 
 
-def test_from_asking_to_a_certificate_that_verifies(
-    at: list[str],
+def test_from_request_to_verified_certificate(
+    options: list[str],
     settings: Settings,
     database: Database,
     context: WorkerContext,  # noqa: F811
@@ -44,42 +44,42 @@ def test_from_asking_to_a_certificate_that_verifies(
 ) -> None:
     model_id = samples.register_sample(settings, database)
     receipt = tmp_path / "receipt.json"
-    asked = RUN.invoke(app, ["delete", "email=person-1@example.org", "--receipt", str(receipt), "--json", *at])
-    assert asked.exit_code == 0, asked.output
-    deletion_id = told(asked)["id"]
-    waiting = RUN.invoke(app, ["status", deletion_id, *at])
+    requested = RUN.invoke(app, ["delete", "email=person-1@example.org", "--receipt", str(receipt), "--json", *options])
+    assert requested.exit_code == 0, requested.output
+    deletion_id = parse_output(requested)["id"]
+    waiting = RUN.invoke(app, ["status", deletion_id, *options])
     assert (waiting.exit_code, "pending" in waiting.stdout) == (0, True)
-    early = RUN.invoke(app, ["certificate", "get", deletion_id, "--out", str(tmp_path), *at])
+    early = RUN.invoke(app, ["certificate", "get", deletion_id, "--out", str(tmp_path), *options])
     assert early.exit_code == 2
     assert "none yet" in early.stderr
     forget_pending(context, model_id)
-    done = RUN.invoke(app, ["status", deletion_id, "--watch", "--json", *at])
-    assert told(done)["status"] == "completed"
-    assert RUN.invoke(app, ["certificate", "get", deletion_id, "--out", str(tmp_path), *at]).exit_code == 0
+    done = RUN.invoke(app, ["status", deletion_id, "--watch", "--json", *options])
+    assert parse_output(done)["status"] == "completed"
+    assert RUN.invoke(app, ["certificate", "get", deletion_id, "--out", str(tmp_path), *options]).exit_code == 0
     key = (tmp_path / "lethe-keys.json").read_bytes()
     assert verify((tmp_path / f"certificate-{model_id}.json").read_bytes(), key).kind == "certificate"
     assert verify(receipt.read_bytes(), key).kind == "receipt"
-    printed = RUN.invoke(app, ["certificate", "get", deletion_id, "--out", str(tmp_path), "--as", "pdf", *at])
+    printed = RUN.invoke(app, ["certificate", "get", deletion_id, "--out", str(tmp_path), "--as", "pdf", *options])
     assert printed.exit_code == 0, printed.output
     assert (tmp_path / f"certificate-{model_id}.pdf").read_bytes().startswith(b"%PDF-")
 
 
-def test_identities_may_come_from_standard_input(at: list[str], tmp_path: Path) -> None:
-    asked = RUN.invoke(app, ["delete", "-", "--json", *at], input="email=nobody@example.org\n\n")
-    assert asked.exit_code == 0, asked.output
-    found = told(asked)
-    assert (found["status"], len(found["subjects"])) == ("completed", 1)
-    assert RUN.invoke(app, ["certificate", "get", found["id"], "--out", str(tmp_path), *at]).exit_code == 0
-    assert (tmp_path / f"absence-{found['id']}.json").exists()
+def test_identities_may_come_from_standard_input(options: list[str], tmp_path: Path) -> None:
+    requested = RUN.invoke(app, ["delete", "-", "--json", *options], input="email=nobody@example.org\n\n")
+    assert requested.exit_code == 0, requested.output
+    deletion = parse_output(requested)
+    assert (deletion["status"], len(deletion["subjects"])) == ("completed", 1)
+    assert RUN.invoke(app, ["certificate", "get", deletion["id"], "--out", str(tmp_path), *options]).exit_code == 0
+    assert (tmp_path / f"absence-{deletion['id']}.json").exists()
 
 
-def test_what_is_wrong_is_told_without_the_identity(at: list[str], tmp_path: Path) -> None:
+def test_errors_do_not_contain_the_identity(options: list[str], tmp_path: Path) -> None:
     for arguments, reason in (
-        (["delete", "person-1@example.org", *at], "TYPE=VALUE"),
-        (["delete", "email=person-1@example.org", "--regulation", "lgpd", *at], "422"),
-        (["status", "00000000-0000-4000-8000-000000000000", *at], "404"),
-        (["delete", "email=person-1@example.org", "--data-dir", str(tmp_path), *at[:2]], "LETHE_TOKEN"),
-        (["delete", "email=person-1@example.org", "--url", "http://127.0.0.1:1", *at[2:]], "lethe up"),
+        (["delete", "person-1@example.org", *options], "TYPE=VALUE"),
+        (["delete", "email=person-1@example.org", "--regulation", "lgpd", *options], "422"),
+        (["status", "00000000-0000-4000-8000-000000000000", *options], "404"),
+        (["delete", "email=person-1@example.org", "--data-dir", str(tmp_path), *options[:2]], "LETHE_TOKEN"),
+        (["delete", "email=person-1@example.org", "--url", "http://127.0.0.1:1", *options[2:]], "lethe up"),
     ):
         refused = RUN.invoke(app, arguments)
         assert refused.exit_code == 2, refused.output

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from lethe.cli.main import app
 from lethe.verify import Rejected, verify
-from service.settings import ConfigurationError, Settings, key_sources, load_settings, new_key, write_private
+from service.settings import ConfigurationError, Settings, key_sources, load_settings, new_key, write_private_file
 from service.settings.key_sources import run_key_command
 from service.store import migrate
 from service.store.database import Database
@@ -48,17 +48,17 @@ def signer() -> StatementSigner:
     return StatementSigner(load_settings().signing_key_bytes())
 
 
-def exported() -> dict[str, dict[str, str | None]]:
-    return {one["keyid"]: one for one in json.loads(key("export").stdout)["keys"]}
+def export_keys() -> dict[str, dict[str, str | None]]:
+    return {entry["keyid"]: entry for entry in json.loads(key("export").stdout)["keys"]}
 
 
 def receipt(signer: StatementSigner) -> bytes:
     content = {"deletion": "d-1", "subjects": [], "received_at": now().isoformat()}
-    nobody = {"name": "d", "digest": {"sha256": hashlib.sha256(b"").hexdigest()}}
-    return bundle(signer.sign(RECEIPT_TYPE, [nobody], content)).encode()
+    subject = {"name": "d", "digest": {"sha256": hashlib.sha256(b"").hexdigest()}}
+    return bundle(signer.sign(RECEIPT_TYPE, [subject], content)).encode()
 
 
-def started(settings: Settings) -> StatementSigner:
+def open_configured_signer(settings: Settings) -> StatementSigner:
     database = Database(settings.database)
     try:
         return open_signer(settings, database)
@@ -66,7 +66,7 @@ def started(settings: Settings) -> StatementSigner:
         database.close()
 
 
-def test_help_teaches_how_to_replace_a_key() -> None:
+def test_help_explains_how_to_replace_a_key() -> None:
     shown = key("--help").output
     for words in ("lethe key rotate", "Restart the API", "lethe key retire", "lethe key revoke", "export"):
         assert words in shown
@@ -74,37 +74,37 @@ def test_help_teaches_how_to_replace_a_key() -> None:
         assert key(command, "--help").exit_code == 0
 
 
-@pytest.mark.parametrize("given", [False, True])
-def test_a_rotation_writes_the_file_privately_and_what_runs_goes_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: bool
+@pytest.mark.parametrize("configured", [False, True])
+def test_a_rotation_writes_a_private_file_and_running_processes_go_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, configured: bool
 ) -> None:
-    """Under a umask that hides nothing."""
-    path = tmp_path / "signing.key" if given else Path(".lethe/secrets/signing_key.key")
-    if given:
-        write_private(path, new_key())
+    """Under a umask that masks no bits."""
+    path = tmp_path / "signing.key" if configured else Path(".lethe/secrets/signing_key.key")
+    if configured:
+        write_private_file(path, new_key())
         monkeypatch.setenv("LETHE_SIGNING_KEY_FILE", str(path))
-    running = started(load_settings())
+    running = open_configured_signer(load_settings())
     rotated = key("rotate")
     assert rotated.exit_code == 0
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert path.read_text() not in rotated.output
     assert signer().key_id != running.key_id
     assert f"lethe key retire {running.key_id}" in rotated.output
-    assert list(exported()) == [signer().key_id, running.key_id]
-    assert all(one["retired_at"] is None for one in exported().values())
-    started(load_settings())
+    assert list(export_keys()) == [signer().key_id, running.key_id]
+    assert all(key["retired_at"] is None for key in export_keys().values())
+    open_configured_signer(load_settings())
 
 
 def test_a_retired_key_does_not_start_again_and_the_one_in_use_cannot_be_retired() -> None:
-    old, file = started(load_settings()), Path(".lethe/secrets/signing_key.key")
+    old, file = open_configured_signer(load_settings()), Path(".lethe/secrets/signing_key.key")
     seed = file.read_text()
     assert key("retire", old.key_id).exit_code == 2
     key("rotate")
     assert key("retire", old.key_id).exit_code == 0
     assert key("retire", old.key_id).exit_code == 2
-    assert exported()[old.key_id]["retired_at"] is not None
+    assert export_keys()[old.key_id]["retired_at"] is not None
     assert f"{old.key_id}  since" in key("list").stdout
-    started(load_settings())
+    open_configured_signer(load_settings())
     file.write_text(seed)  # as from a backup
     for command in ("api", "sweep"):
         refused = RUN.invoke(app, [command])
@@ -113,92 +113,93 @@ def test_a_retired_key_does_not_start_again_and_the_one_in_use_cannot_be_retired
 
 
 def test_a_key_is_revoked_in_public_with_its_reason() -> None:
-    old = started(load_settings())
+    old = open_configured_signer(load_settings())
     assert key("revoke", old.key_id, "--at", LONG_AGO, "--reason", "a laptop was lost").exit_code == 0
-    assert exported()[old.key_id]["revoked_at"] == LONG_AGO
-    assert exported()[old.key_id]["reason"] == "a laptop was lost"
+    assert export_keys()[old.key_id]["revoked_at"] == LONG_AGO
+    assert export_keys()[old.key_id]["reason"] == "a laptop was lost"
     assert f"revoked from {LONG_AGO}: a laptop was lost" in key("list").stdout
     with pytest.raises(ConfigurationError, match="was revoked"):
-        started(load_settings())
-    assert key("rotate").exit_code == 0  # the way out
-    started(load_settings())
+        open_configured_signer(load_settings())
+    assert key("rotate").exit_code == 0  # the remedy
+    open_configured_signer(load_settings())
     bare = key("export", "--pem").stdout
     assert bare == signer().public_pem
 
 
 @pytest.mark.parametrize(
-    ("at", "reason", "told"),
+    ("at", "reason", "message"),
     [
-        ("2026-11-01", "lost", "a time with its zone"),
-        ("yesterday", "lost", "a time with its zone"),
-        ("9999-01-01T00:00:00Z", "lost", "not revoked in advance"),
+        ("2026-11-01", "lost", "a time with a time zone"),
+        ("yesterday", "lost", "a time with a time zone"),
+        ("9999-01-01T00:00:00Z", "lost", "cannot be revoked in advance"),
         (LONG_AGO, " ", "one line"),
         (LONG_AGO, "lost\nand found", "one line"),
         (LONG_AGO, "x" * 501, "one line"),
     ],
 )
-def test_a_revocation_needs_a_past_time_and_a_reason(at: str, reason: str, told: str) -> None:
-    old = started(load_settings())
+def test_a_revocation_needs_a_past_time_and_a_reason(at: str, reason: str, message: str) -> None:
+    old = open_configured_signer(load_settings())
     refused = key("revoke", old.key_id, "--at", at, "--reason", reason)
     assert refused.exit_code == 2
-    assert told in refused.output
-    assert exported()[old.key_id]["revoked_at"] is None
+    assert message in refused.output
+    assert export_keys()[old.key_id]["revoked_at"] is None
 
 
 @pytest.mark.parametrize("variable", ["LETHE_SIGNING_KEY", "LETHE_SIGNING_KEY_COMMAND"])
-def test_where_lethe_cannot_write_the_new_key_is_printed_once_and_only_if_asked(
+def test_where_lethe_cannot_write_the_new_key_is_printed_on_request(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
 ) -> None:
-    write_private(tmp_path / "vault", new_key())
+    write_private_file(tmp_path / "vault", new_key())
     monkeypatch.setenv(variable, (tmp_path / "vault").read_text() if variable == "LETHE_SIGNING_KEY" else "cat vault")
-    old = started(load_settings())
+    old = open_configured_signer(load_settings())
     refused = key("rotate")
     assert refused.exit_code == 2
-    assert list(exported()) == [old.key_id]
+    assert list(export_keys()) == [old.key_id]
     rotated = key("rotate", "--print")
     seed = rotated.stdout.strip().removeprefix("LETHE_SIGNING_KEY=")
     assert seed not in rotated.stderr
     monkeypatch.delenv(variable)
     monkeypatch.setenv("LETHE_SIGNING_KEY", seed)
-    assert list(exported()) == [signer().key_id, old.key_id]
-    assert old.key_id != signer().key_id == started(load_settings()).key_id
+    assert list(export_keys()) == [signer().key_id, old.key_id]
+    assert old.key_id != signer().key_id == open_configured_signer(load_settings()).key_id
 
 
 def test_a_key_that_cannot_be_written_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    old = started(load_settings())
+    old = open_configured_signer(load_settings())
     with monkeypatch.context() as disk:
         disk.setattr(key_sources.os, "fsync", full)
         refused = key("rotate")
     assert refused.exit_code == 2
     assert "No space left on device" in refused.output
-    assert list(exported()) == [old.key_id] == [signer().key_id]
+    assert list(export_keys()) == [old.key_id] == [signer().key_id]
 
 
-def test_three_rotations_later_the_exported_list_still_tells_good_from_bad() -> None:
-    signers = [started(load_settings())]
+def test_after_three_rotations_the_exported_list_still_verifies_correctly() -> None:
+    signers = [open_configured_signer(load_settings())]
     receipts = [receipt(signers[0])]
     for _ in range(3):
         assert key("rotate").exit_code == 0
-        signers.append(started(load_settings()))
+        signers.append(open_configured_signer(load_settings()))
         receipts += [receipt(signer) for signer in signers[-2:]]  # the overlap
         assert key("retire", signers[-2].key_id).exit_code == 0
     assert key("revoke", signers[1].key_id, "--at", LONG_AGO, "--reason", "lost").exit_code == 0
     assert key("export", "--out", "keys.json").exit_code == 0
-    listed, of_revoked = Path("keys.json").read_bytes(), receipts[2:4]
-    for one in receipts:
-        if one not in of_revoked:
-            verify(one, listed)
-    for one, why in ((of_revoked[0], "revoked"), (of_revoked[1], "revoked"), (receipt(signers[2]), "retired")):
-        with pytest.raises(Rejected, match=f"when the key was {why}"):
-            verify(one, listed)
+    listed, of_revoked_key = Path("keys.json").read_bytes(), receipts[2:4]
+    for content in receipts:
+        if content not in of_revoked_key:
+            verify(content, listed)
+    invalid = [(of_revoked_key[0], "revoked"), (of_revoked_key[1], "revoked"), (receipt(signers[2]), "retired")]
+    for content, state in invalid:
+        with pytest.raises(Rejected, match=f"when the key was {state}"):
+            verify(content, listed)
     assert key("export", "--pem").stdout.count("BEGIN PUBLIC KEY") == 3
 
 
-def test_the_audit_trail_tells_of_each_step_and_never_of_a_private_key() -> None:
-    old, seeds = started(load_settings()), [Path(".lethe/secrets/signing_key.key").read_text()]
+def test_the_audit_trail_has_each_step_and_no_private_key() -> None:
+    old, seeds = open_configured_signer(load_settings()), [Path(".lethe/secrets/signing_key.key").read_text()]
     key("rotate")
     seeds.append(Path(".lethe/secrets/signing_key.key").read_text())
     key("retire", old.key_id)
@@ -214,15 +215,24 @@ def test_the_audit_trail_tells_of_each_step_and_never_of_a_private_key() -> None
         ("lethe key retire", "key.retired"),
         ("lethe key revoke", "key.revoked"),
     ]
-    everything = Path(".lethe/lethe.db").read_bytes()  # its log is folded in
+    everything = Path(".lethe/lethe.db").read_bytes()  # the write-ahead log was merged into it
     for seed in seeds:
         assert seed.encode() not in everything
 
 
-def test_a_database_without_our_schema_is_told_apart() -> None:
+def test_a_database_without_the_current_schema_is_refused() -> None:
     database = Database(load_settings().database)
     migrate.downgrade(database)
     database.close()
     refused = key("list")
     assert isinstance(refused.exception, ConfigurationError)
     assert "lethe migrate" in str(refused.exception)
+
+
+def test_secrets_are_fresh_and_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for line in RUN.invoke(app, ["secrets"]).output.split():
+        monkeypatch.setenv(*line.split("=", 1))
+    monkeypatch.setenv("DATABASE_URL", "postgresql://db/lethe")
+    monkeypatch.setenv("REDIS_URL", "redis://broker/0")
+    settings = load_settings()
+    assert settings.identity_key_bytes() != settings.signing_key_bytes()
