@@ -22,10 +22,10 @@ from safetensors.torch import save
 import ml
 from lethe import Client
 from lethe.verify import Verified, verify
-from ml.inference.averaged_descent import Settling
+from ml.inference.averaged_descent import AveragedDescent
 from ml.inference.bayes_by_backprop import SAFE_BNN
 from ml.inference.chains import SAFE_SGLD, sample
-from ml.inference.network_training import train_to_rest
+from ml.inference.network_training import train_to_convergence
 from ml.models.mlp import MLP
 
 URL, TOKENS = "http://127.0.0.1:8000", Path(".lethe/tokens")
@@ -46,7 +46,7 @@ class Example:
 
     @property
     def model(self) -> ml.Family:
-        return ml.build(self.family, self.config)
+        return ml.build_family(self.family, self.config)
 
     def posterior(self, kind: str) -> bytes:
         """`mean` and `std`, or `samples` and `chain`, as safetensors."""
@@ -67,7 +67,7 @@ class NetworkExample(Example):
 
     def posterior(self, kind: str) -> bytes:
         training = replace(SAFE_BNN, iterations=1_000, decay_every=250, learning_rate=1e-2)
-        return train_to_rest(MLP(**self.config), self.data, 0, training, Settling(500, 300)).to_bytes()
+        return train_to_convergence(MLP(**self.config), self.data, 0, training, AveragedDescent(500, 300)).to_bytes()
 
     def policy(self, kind: str) -> dict[str, Any] | None:
         return NETWORK_POLICY if kind == "variational" else None

@@ -1,14 +1,17 @@
-"""Bayesian inference forgetting in PyTorch: train, forget, certify. Knows no database, no environment, no network."""
+"""Bayesian inference forgetting in PyTorch: train, forget, certify. Uses no database, environment or network."""
 
 from ml.certify import Certificate
-from ml.errors import ForgettingError, InvalidInput, NumericalFailure
+from ml.certify.readiness import Readiness
+from ml.errors import ForgettingError, InvalidInput, MemoryExhausted, NumericalFailure
 from ml.inference.variational import Trained, train
+from ml.kinds import Posterior, forget, polish, read_posterior, readiness
+from ml.ladder.climb import Outcome, RungRecord
 from ml.ladder.policy import Policy
-from ml.ladder.variational import Outcome, Rung, forget
-from ml.models import Family, build
+from ml.models import Family, Model, Network, build, build_family
 from ml.models.synthetic import synthetic_mixture
 from ml.numerics.device import pick_device
 from ml.posteriors.mean_field import MeanFieldGaussian
+from ml.posteriors.sample_set import SampleSet
 
 __all__ = [
     "Certificate",
@@ -16,14 +19,24 @@ __all__ = [
     "ForgettingError",
     "InvalidInput",
     "MeanFieldGaussian",
+    "MemoryExhausted",
+    "Model",
+    "Network",
     "NumericalFailure",
     "Outcome",
     "Policy",
-    "Rung",
+    "Posterior",
+    "Readiness",
+    "RungRecord",
+    "SampleSet",
     "Trained",
     "build",
+    "build_family",
     "forget",
     "pick_device",
+    "polish",
+    "read_posterior",
+    "readiness",
     "synthetic_mixture",
     "train",
 ]

@@ -13,13 +13,12 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from celery.exceptions import SoftTimeLimitExceeded
 from sqlalchemy.exc import DBAPIError
 
 import ml
-from ml.errors import MemoryExhausted
-from service.store.errors import ArtifactDamaged, ArtifactsAway, DiskFull, Gone, PolicyMissed
+from ml.numerics.memory import is_out_of_memory
+from service.store.errors import ArtifactDamaged, ArtifactsUnavailable, DiskFull, Gone, PolicyMissed
 
 TRIED_AGAIN = "It is tried again by itself a few times; after that, retry it."
 DISK_FULL = f"the disk is full: nothing was damaged; make room where artifacts are kept. {TRIED_AGAIN}"
@@ -60,19 +59,13 @@ def _is_full(error: Exception) -> bool:
     return by_errno or isinstance(error, DiskFull)
 
 
-def _is_out_of_memory(error: Exception) -> bool:
-    # On the CPU torch raises no type of its own.
-    plain = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    return plain or isinstance(error, MemoryError | MemoryExhausted | torch.OutOfMemoryError)
-
-
 KINDS = (  # the first that fits
-    Kind(_is_out_of_memory, NO_MEMORY, permanent=False, splits=True),
+    Kind(is_out_of_memory, NO_MEMORY, permanent=False, splits=True),
     Kind(_is(ml.ForgettingError, PolicyMissed), None, permanent=True, splits=True),
     Kind(_is(SoftTimeLimitExceeded), TOO_LONG, permanent=True, splits=True),
     Kind(_is(ArtifactDamaged, Gone), NO_FILE, permanent=False, splits=False),
     Kind(_is_full, DISK_FULL, permanent=False, splits=False),
-    Kind(_is(OSError, ArtifactsAway), NO_ACCESS, permanent=False, splits=False),
+    Kind(_is(OSError, ArtifactsUnavailable), NO_ACCESS, permanent=False, splits=False),
     Kind(_is(DBAPIError), NO_DATABASE, permanent=False, splits=False),
 )
 

@@ -1,4 +1,4 @@
-"""A version of a model as it is worked on: its files read, checked against their digests, and brought to the device."""
+"""Loading of a model version: read its files, check their digests, move its tensors to the device."""
 
 from __future__ import annotations
 
@@ -13,23 +13,19 @@ from safetensors.torch import load
 from torch import Tensor
 
 import ml
-from ml.models.network import Network
-from ml.posteriors.sample_set import SampleSet
+from ml.kinds import gains_from_threads
 from service.store.artifacts.store import ArtifactStore
-from service.store.datasets.dataset import Dataset, stored_dataset
+from service.store.datasets.dataset import Dataset, load_dataset
 
 SMALL_DATASET = 1_000_000
-"""Numbers in a data set below which a second thread costs more than it saves, and on a busy machine fifty times more:
-each operation then waits until the other thread is let onto a core."""
-
-
-Posterior = ml.MeanFieldGaussian | SampleSet
+"""Numbers in a data set below which a second thread costs more than it saves. On a busy machine it costs fifty times
+more, since each operation waits until the other thread gets a core."""
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    family: ml.Family | Network
-    posterior: Posterior
+    model: ml.Model
+    posterior: ml.Posterior
     dataset: Dataset
     rows: Tensor
     never_seen: Tensor | None
@@ -45,26 +41,21 @@ def load_model(
     dataset_digest: str,
     never_seen_digest: str | None = None,
 ) -> LoadedModel:
-    """Read a version. Sets the number of threads to what its data set is worth."""
-    device, dataset = ml.pick_device(), stored_dataset(artifacts.get(model_id, dataset_digest))
-    built, never_seen = ml.build(family, config), None
-    torch.set_num_threads(_threads(built, dataset))
+    """Load a version. Also sets the number of threads that suits its model and data set."""
+    device, dataset = ml.pick_device(), load_dataset(artifacts.get(model_id, dataset_digest))
+    model, never_seen = ml.build(family, config), None
+    torch.set_num_threads(_threads(model, dataset))
     if never_seen_digest is not None:
         never_seen = load(artifacts.get(model_id, never_seen_digest))["x"].to(device)
     return LoadedModel(
-        built,
-        _posterior(posterior_kind, artifacts.get(model_id, posterior_digest)).to(device),
+        model,
+        ml.read_posterior(posterior_kind, artifacts.get(model_id, posterior_digest)).to(device),
         dataset,
         torch.from_numpy(dataset.arrays["x"]).to(device),
         never_seen,
     )
 
 
-def _threads(family: ml.Family | Network, dataset: Dataset) -> int:
-    """One for networks too: they read a few rows at a time, however many there are."""
+def _threads(model: ml.Model, dataset: Dataset) -> int:
     numbers = sum(array.size for array in dataset.arrays.values())
-    return 1 if numbers < SMALL_DATASET or isinstance(family, Network) else os.cpu_count() or 1
-
-
-def _posterior(kind: str, content: bytes) -> Posterior:
-    return SampleSet.from_bytes(content) if kind == "samples" else ml.MeanFieldGaussian.from_bytes(content)
+    return (os.cpu_count() or 1) if numbers >= SMALL_DATASET and gains_from_threads(model) else 1

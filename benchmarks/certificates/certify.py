@@ -1,11 +1,11 @@
-"""Are certificates true? Random deletions, each bound beside the divergence that a converged retraining measures.
+"""Validity of certificates: random deletions, with each bound compared to the KL to a converged retraining.
 
     ratio = ε / KL(processed ‖ retrained)         a violation: KL above ε, or the reverse KL above the reverse ε
 
-The truth is trained on what is retained until nothing but rounding moves it: from scratch where the energy is convex,
-and for a mixture from the processed posterior, because the certificate speaks of that basin. Rounding is then all that
-it is off by, less than 1e-26 nats from wherever it started. Violations are counted without any allowance for that:
-certificates pay for rounding. Ratios are counted from LEAST_KL on, below which digits of the truth would be missing.
+The truth is trained on the retained rows until only rounding moves it: from scratch if the energy is convex, and for a
+mixture from the processed posterior, because the certificate is about that basin. Its error is then rounding, less than
+1e-26 nats from any start. Violations are counted without an allowance for it, because certificates include rounding.
+Ratios are reported for KL of at least LEAST_KL; below that, the truth lacks digits.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import get_args
 
 import torch
 
-from benchmarks.certificates.certify_scenes import CASES, KINDS, LARGEST_SHARE, Kind, Model, Scene, choose, scene
+from benchmarks.certificates.certify_scenes import CASES, KINDS, LARGEST_SHARE, Kind, Model, Scene, choose, make_scene
 from benchmarks.timing import timed
 from ml.errors import InvalidInput
-from ml.forgetting.groups import retained_rows
+from ml.forgetting.retained import retained_rows
 from ml.inference.variational import train
 from ml.ladder.policy import Policy
 from ml.ladder.variational import forget
@@ -32,11 +32,11 @@ from vocabulary.rungs import RUNGS, RungName
 FAMILIES = tuple(CASES)
 LEAST_KL = 1e-20
 EPSILON = 1e-3
-"""Of the policy by default: most deletions meet it by the influence step, where a bound has the most to prove."""
+"""Default policy. Most deletions meet it with the influence step, which is the hardest case for a bound."""
 
 _SCENES = 4
-_TRIALS_OF_SCENE = 25  # fewer, and another model is not worth its training
-_LEAST_OF_CHAIN = 0.6  # repeated deletions begin anew once they have left no more of the rows
+_TRIALS_OF_SCENE = 25  # with fewer trials, training another model does not pay
+_LEAST_REMAINING = 0.6  # repeated deletions restart once fewer rows than this share are left
 _SMALL_SHARE = 0.01
 
 OnProgress = Callable[[str, float], None]
@@ -44,7 +44,7 @@ OnProgress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Trial:
-    """One deletion. `published` is whether the policy was met: what misses it never replaces a model."""
+    """One deletion. `published` says whether the policy was met; otherwise the model stays as it was."""
 
     kind: Kind
     removed: int
@@ -59,7 +59,7 @@ class Trial:
 
     @property
     def bounded(self) -> bool:
-        """Whether a bound is claimed: a retrained model has 0 by construction, and at level none there is nothing."""
+        """Whether the certificate states a bound: not at level none, and a retrained model has 0 by construction."""
         return self.level in ("proved", "estimated")
 
     @property
@@ -77,7 +77,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Report:
-    """`ratios` is how many trials have one; medians are None where none has. `epsilon` is the policy's."""
+    """Summary of trials. `ratios` counts the trials with a ratio; medians are None without any."""
 
     family: str
     trials: int
@@ -89,13 +89,13 @@ class Report:
     epsilon: float
     ratios: int
     median_ratio_1pct: float | None
-    """Of deletions of at most 1 % of the rows."""
+    """Median over deletions of at most 1 % of the rows."""
     median_ratio_5pct: float | None
-    """Of deletions of more than 1 % and at most 5 %."""
+    """Median over deletions of more than 1 % and at most 5 %."""
     published_above_policy: int
     unpublished: int
     without_retraining: float
-    """The share of trials that met the policy below the rung that trains from scratch."""
+    """Share of trials that met the policy without retraining."""
     rungs: dict[str, int]
     seconds: float
 
@@ -103,60 +103,62 @@ class Report:
 def run(
     family: str, trials: int, seed: int, epsilon: float = EPSILON, on_progress: OnProgress | None = None
 ) -> tuple[Report, list[Trial]]:
-    """That many deletions, the kinds in turn, from a few models of the family."""
+    """Run deletions from a few models of the family, alternating between the kinds."""
     if family not in CASES:
         raise InvalidInput(f"unknown family {family!r}: choose among {', '.join(CASES)}")
     if trials < 1:
-        raise InvalidInput(f"{trials} trials show nothing: ask for at least one")
-    policy, report = Policy(epsilon), on_progress or _silent
-    seconds, found = timed(lambda: _trials(family, trials, seed, policy, report))
-    return summarise(family, found, seed, epsilon, seconds), found
+        raise InvalidInput(f"trials is {trials}: pass at least 1")
+    policy, report = Policy(epsilon), on_progress or _ignore_progress
+    seconds, outcomes = timed(lambda: _run_trials(family, trials, seed, policy, report))
+    return summarise(family, outcomes, seed, epsilon, seconds), outcomes
 
 
-def summarise(family: str, found: Sequence[Trial], seed: int, epsilon: float, seconds: float) -> Report:
-    ratios = [(trial.share, trial.ratio) for trial in found if trial.ratio is not None]
-    everything = [ratio for _, ratio in ratios]
-    issued, rungs = Counter(trial.level for trial in found), Counter(trial.rung for trial in found)
+def summarise(family: str, trials: Sequence[Trial], seed: int, epsilon: float, seconds: float) -> Report:
+    ratios = [(trial.share, trial.ratio) for trial in trials if trial.ratio is not None]
+    all_ratios = [ratio for _, ratio in ratios]
+    issued, rungs = Counter(trial.level for trial in trials), Counter(trial.rung for trial in trials)
     return Report(
         family=family,
-        trials=len(found),
-        violations=sum(trial.violated for trial in found),
-        median_ratio=_median(everything),
-        p95_ratio=_p95(everything),
+        trials=len(trials),
+        violations=sum(trial.violated for trial in trials),
+        median_ratio=_median(all_ratios),
+        p95_ratio=_p95(all_ratios),
         issued={level: issued[level] for level in get_args(Level)},
         seed=seed,
         epsilon=epsilon,
         ratios=len(ratios),
         median_ratio_1pct=_median([ratio for share, ratio in ratios if share <= _SMALL_SHARE]),
         median_ratio_5pct=_median([ratio for share, ratio in ratios if _SMALL_SHARE < share <= LARGEST_SHARE]),
-        published_above_policy=sum(trial.published and max(trial.epsilon, trial.kl) > epsilon for trial in found),
-        unpublished=sum(not trial.published for trial in found),
-        without_retraining=sum(trial.published and trial.rung != "retrain" for trial in found) / len(found),
+        published_above_policy=sum(trial.published and max(trial.epsilon, trial.kl) > epsilon for trial in trials),
+        unpublished=sum(not trial.published for trial in trials),
+        without_retraining=sum(trial.published and trial.rung != "retrain" for trial in trials) / len(trials),
         rungs={rung: rungs[rung] for rung in RUNGS},
         seconds=seconds,
     )
 
 
-def _trials(family: str, trials: int, seed: int, policy: Policy, report: OnProgress) -> list[Trial]:
+def _run_trials(family: str, trials: int, seed: int, policy: Policy, report: OnProgress) -> list[Trial]:
     report("training", 0.0)
-    scenes = [scene(family, seed * _SCENES + i) for i in range(min(_SCENES, 1 + trials // _TRIALS_OF_SCENE))]
-    chains = [one.model for one in scenes]
+    scenes = [make_scene(family, seed * _SCENES + i) for i in range(min(_SCENES, 1 + trials // _TRIALS_OF_SCENE))]
+    remaining = [scene.model for scene in scenes]  # what repeated deletions left of each model
     generator = torch.Generator().manual_seed(seed)
-    found = []
+    outcomes = []
     for number in range(trials):
         report(f"deletion {number + 1} of {trials}", number / trials)
-        kind, place = KINDS[number % len(KINDS)], number // len(KINDS) % len(scenes)
-        whole = scenes[place].model
-        trial, after = _trial(kind, scenes[place], chains[place] if kind == "repeated" else whole, policy, generator)
-        found.append(trial)
+        kind, index = KINDS[number % len(KINDS)], number // len(KINDS) % len(scenes)
+        scene, whole = scenes[index], scenes[index].model
+        trial, after = _run_trial(kind, scene, remaining[index] if kind == "repeated" else whole, policy, generator)
+        outcomes.append(trial)
         if kind == "repeated":
-            chains[place] = after if len(after.data) > _LEAST_OF_CHAIN * len(whole.data) else whole
+            remaining[index] = after if len(after.data) > _LEAST_REMAINING * len(whole.data) else whole
     report("done", 1.0)
-    return found
+    return outcomes
 
 
-def _trial(kind: Kind, scene: Scene, model: Model, policy: Policy, generator: torch.Generator) -> tuple[Trial, Model]:
-    """And the model that is current after it."""
+def _run_trial(
+    kind: Kind, scene: Scene, model: Model, policy: Policy, generator: torch.Generator
+) -> tuple[Trial, Model]:
+    """Return the trial and the model that is current afterwards."""
     forgotten = choose(kind, scene, model, generator)
     outcome = forget(scene.family, model.posterior, model.data, forgotten, policy, hessian=model.hessian)
     retained = retained_rows(model.data, forgotten)
@@ -183,9 +185,9 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 def _p95(values: Sequence[float]) -> float | None:
-    """The smallest value that 95 % do not exceed."""
+    """Return the smallest value that 95 % do not exceed."""
     return sorted(values)[math.ceil(0.95 * len(values)) - 1] if values else None
 
 
-def _silent(_stage: str, _fraction: float) -> None:
+def _ignore_progress(_stage: str, _fraction: float) -> None:
     pass

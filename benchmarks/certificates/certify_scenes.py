@@ -1,4 +1,4 @@
-"""What the benchmark of certificates deletes from: small trained models, one family a case, and the rows to delete."""
+"""Scenes of the certificate benchmark: small trained models, one family per case, and rows to delete."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torch import Tensor
 
 from benchmarks.datasets.digits import digits
 from ml.inference.variational import train
-from ml.models import Family, build
+from ml.models import Family, build_family
 from ml.models.synthetic import synthetic_mixture
 from ml.posteriors.mean_field import MeanFieldGaussian
 
 Kind = Literal["uniform", "clustered", "whole", "influential", "repeated"]
 KINDS: tuple[Kind, ...] = ("uniform", "clustered", "whole", "influential", "repeated")
 LARGEST_SHARE = 0.05
-"""Of the rows, in one deletion; whole clusters apart."""
+"""Largest share of the rows in one deletion, whole clusters excepted."""
 
 _ROWS = 700
 _CLUSTERS = 7
-_SPREAD = 1.5  # of the clusters' centres, each cluster having a standard deviation of 1
+_SPREAD = 1.5  # of the cluster centres; each cluster has a standard deviation of 1
 _LARGEST_CLUSTER = 0.2
 _SMALL_CLASS = 0.15
 _MIXTURE_ROWS = 1_000
@@ -31,37 +31,37 @@ _MIXTURE_ROWS = 1_000
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A posterior, the rows it speaks of and ∇²F over them."""
+    """Posterior, its rows, and ∇²F over them."""
 
     data: Tensor
     posterior: MeanFieldGaussian
-    hessian: Tensor
+    hessian: Tensor | None
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A model trained to convergence, and what of its data to delete."""
+    """Model trained to convergence, with candidates for deletion."""
 
     family: Family
     convex: bool
     features: int
     model: Model
-    clusters: tuple[Tensor, ...]  # rows that belong together, a tenth to a fifth of all
+    clusters: tuple[Tensor, ...]  # a tenth to a fifth of all rows each
     influence: Tensor  # of each row
 
 
 @dataclass(frozen=True)
 class Case:
-    """`draw` makes rows, and for each the number of the cluster it belongs to. `convex`: one minimum from any start."""
+    """Family and data. `draw` returns rows and their cluster numbers. `convex`: one minimum from any start."""
 
     config: dict[str, int | float]
     draw: Callable[[int], tuple[Tensor, Tensor]]
     convex: bool = True
 
 
-def scene(name: str, seed: int) -> Scene:
+def make_scene(name: str, seed: int) -> Scene:
     case = CASES[name]
-    family = build(name, case.config)
+    family = build_family(name, case.config)
     data, cluster = case.draw(seed)
     trained = train(family, data, family.initial(data, seed), tolerance=0.0)
     model = Model(data, trained.posterior, trained.hessian)
@@ -71,19 +71,19 @@ def scene(name: str, seed: int) -> Scene:
 
 
 def choose(kind: Kind, scene: Scene, model: Model, generator: torch.Generator) -> Tensor:
-    """Positions of the rows to delete from `model`: that of the scene or, if repeated, what earlier ones left of it.
+    """Return the positions of rows to delete from `model`: the scene's or, if repeated, what earlier deletions left.
 
-    Chance has a part in each, so that no two deletions need be the same: a whole cluster goes with some rows of the
-    others, and the most influential rows are those of a random half.
+    Every kind is random, so that deletions differ: a whole cluster comes with some other rows, and the most influential
+    rows are chosen from a random half.
     """
-    rows, size = len(model.data), _size(len(model.data), generator)
-    if kind == "clustered" or (kind == "repeated" and _below(2, generator) == 1):
+    rows, size = len(model.data), _draw_size(len(model.data), generator)
+    if kind == "clustered" or (kind == "repeated" and _draw_below(2, generator) == 1):
         features = model.data[:, : scene.features]
-        distances: Tensor = (features - features[_below(rows, generator)]).norm(dim=1)
+        distances: Tensor = (features - features[_draw_below(rows, generator)]).norm(dim=1)
         return distances.argsort()[:size]
     order = torch.randperm(rows, generator=generator)
     if kind == "whole":
-        cluster = scene.clusters[_below(len(scene.clusters), generator)]
+        cluster = scene.clusters[_draw_below(len(scene.clusters), generator)]
         return torch.cat([cluster, order[~torch.isin(order, cluster)][:size]])
     if kind == "influential":
         half = order[: rows // 2]
@@ -91,18 +91,18 @@ def choose(kind: Kind, scene: Scene, model: Model, generator: torch.Generator) -
     return order[:size]
 
 
-def _size(rows: int, generator: torch.Generator) -> int:
-    """From one row on each doubling is as likely, and the largest size as likely as one more of them."""
+def _draw_size(rows: int, generator: torch.Generator) -> int:
+    """Draw a size: every doubling from one row is equally likely, and so is the largest size."""
     largest = LARGEST_SHARE * rows
     return int(min(largest, math.exp(float(torch.rand((), generator=generator)) * math.log(2 * largest))))
 
 
-def _below(limit: int, generator: torch.Generator) -> int:
+def _draw_below(limit: int, generator: torch.Generator) -> int:
     return int(torch.randint(limit, (), generator=generator))
 
 
 def _influence(family: Family, model: Model) -> Tensor:
-    """|∇h| of each row in the natural metric, where (dμ, dσ) has the length √(dμ²/σ² + 2dσ²/σ²)."""
+    """Return |∇h| of each row in the natural metric, where (dμ, dσ) has the length √(dμ²/σ² + 2dσ²/σ²)."""
     std = model.posterior.std.flatten()
     unit = torch.cat([std, std / math.sqrt(2)])
     rows = torch.split(model.data, 1)
@@ -133,29 +133,29 @@ def _logistic(seed: int) -> tuple[Tensor, Tensor]:
 
 
 def _softmax(seed: int) -> tuple[Tensor, Tensor]:
-    """Three digits, the last of them rarer, each picture by its first principal components."""
+    """Draw images of three digits, the last of them rare, as their first principal components."""
     rows, _ = digits(test_rows=1, seed=seed)
-    chosen = [(seed + step) % 10 for step in range(3)]
-    label = torch.stack([rows[:, -1] == digit for digit in chosen])
+    classes = [(seed + step) % 10 for step in range(3)]
+    label = torch.stack([rows[:, -1] == digit for digit in classes])
     rows, label = rows[label.any(0)], label[:, label.any(0)].long().argmax(0)
-    kept = _thinned(label, 2)
-    pixels, label = rows[kept, :-1], label[kept]
+    positions = _thin_class(label, 2)
+    pixels, label = rows[positions, :-1], label[positions]
     pixels = pixels - pixels.mean(0)
     factors = pixels @ torch.linalg.svd(pixels, full_matrices=False).Vh[:6].T
     return torch.cat([factors / factors.std(0), label.double().unsqueeze(1)], 1), label
 
 
 def _mixture(seed: int) -> tuple[Tensor, Tensor]:
-    """The paper's four classes, the last of them rarer."""
+    """Draw the paper's four classes, the last of them rare."""
     data, label = synthetic_mixture(_MIXTURE_ROWS, seed=seed)
-    kept = _thinned(label, 3)
-    return data[kept], label[kept]
+    positions = _thin_class(label, 3)
+    return data[positions], label[positions]
 
 
-def _thinned(label: Tensor, rare: int) -> Tensor:
-    """All positions but those of most rows of one class, which keeps a share of _SMALL_CLASS."""
-    others, own = torch.nonzero(label != rare).flatten(), torch.nonzero(label == rare).flatten()
-    return torch.cat([others, own[: round(_SMALL_CLASS / (1 - _SMALL_CLASS) * len(others))]])
+def _thin_class(label: Tensor, rare: int) -> Tensor:
+    """Return positions with the rare class thinned to a share of _SMALL_CLASS."""
+    others, members = torch.nonzero(label != rare).flatten(), torch.nonzero(label == rare).flatten()
+    return torch.cat([others, members[: round(_SMALL_CLASS / (1 - _SMALL_CLASS) * len(others))]])
 
 
 CASES = {

@@ -1,10 +1,10 @@
-"""Kinds of inference for networks, each with the two ways to forget in it; and a shelf for what took long to make."""
+"""Inference methods for networks, each with our forgetting and the paper's; and a cache of trained models."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,12 +14,12 @@ from torch import Tensor
 from benchmarks.timing import timed
 from ml.baselines.paper_network import PaperNetworkRecipe, paper_forget_network, paper_forget_network_samples
 from ml.certify.certificate import Certificate
-from ml.certify.network import certify_network
-from ml.forgetting.network import OURS, TrustedStep, forget_network, forget_network_samples, spread_out
-from ml.inference.averaged_descent import Settling
+from ml.certify.network.certificate import certify_network
+from ml.forgetting.network import DEFAULT_RECIPE, TrustedStep, forget_network, forget_network_samples, spread_out
+from ml.inference.averaged_descent import AveragedDescent
 from ml.inference.bayes_by_backprop import BayesByBackprop
 from ml.inference.chains import Chains, sample
-from ml.inference.network_training import train_to_rest
+from ml.inference.network_training import train_to_convergence
 from ml.inference.sgld import normal
 from ml.models.network import Network
 from ml.models.network_energy import frozen_draws
@@ -30,39 +30,39 @@ Report = Callable[[float], None]
 
 
 class Method(Protocol):
-    """One kind of inference: how it trains, how it predicts, and the two ways to forget in it."""
+    """Inference method: training, prediction, our forgetting and the paper's."""
 
     def train(self, network: Network, data: Tensor, seed: int, report: Report) -> Any:
-        """A posterior, which has `to_bytes`."""
+        """Return a trained posterior, which has `to_bytes`."""
 
     def load(self, content: bytes) -> Any: ...
 
     def draws(self, posterior: Any, count: int, seed: int) -> Tensor:
-        """(count, p) of the posterior, to predict with."""
+        """Return draws for prediction: (count, p)."""
 
     def frozen(self, posterior: Any) -> Tensor:
-        """Those on whose energy our step works."""
+        """Return the draws that define the energy of our step."""
 
     def ours(self, network: Network, posterior: Any, data: Tensor, forgotten: Tensor) -> tuple[Any, TrustedStep]: ...
 
     def certify(self, network: Network, before: Any, after: Any, data: Tensor, forgotten: Tensor) -> Certificate | None:
-        """Of our way, where this kind of inference has one."""
+        """Return the certificate of our forgetting, or None if this method has none."""
 
     def paper(
         self, network: Network, posterior: Any, data: Tensor, forgotten: Tensor, report: Report
     ) -> tuple[Any, float]:
-        """The posterior, and c·n'."""
+        """Return the posterior, and the scale c·n' of the recursion."""
 
 
 @dataclass(frozen=True)
 class Variational:
     training: BayesByBackprop
-    settling: Settling
+    descent: AveragedDescent
     recipe: PaperNetworkRecipe
 
     def train(self, network: Network, data: Tensor, seed: int, report: Report) -> MeanFieldGaussian:
-        total = self.training.iterations + self.settling.iterations
-        return train_to_rest(network, data, seed, self.training, self.settling, lambda i: report(i / total))
+        total = self.training.iterations + self.descent.iterations
+        return train_to_convergence(network, data, seed, self.training, self.descent, lambda i: report(i / total))
 
     def load(self, content: bytes) -> MeanFieldGaussian:
         return MeanFieldGaussian.from_bytes(content)
@@ -72,7 +72,7 @@ class Variational:
         return posterior.mean + posterior.std * noise
 
     def frozen(self, posterior: MeanFieldGaussian) -> Tensor:
-        return frozen_draws(posterior, OURS.draws, seed=0)
+        return frozen_draws(posterior, DEFAULT_RECIPE.draws, seed=0)
 
     def ours(
         self, network: Network, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor
@@ -83,7 +83,7 @@ class Variational:
     def certify(
         self, network: Network, before: MeanFieldGaussian, after: MeanFieldGaussian, data: Tensor, forgotten: Tensor
     ) -> Certificate:
-        # Another seed than that of the step: the rows that judge it must not be those it was made from.
+        # Not the seed of the step: rows that judge the step must not be the rows it was computed from.
         return certify_network(network, before, after, data, forgotten, torch.Generator().manual_seed(2))
 
     def paper(
@@ -91,7 +91,7 @@ class Variational:
     ) -> tuple[MeanFieldGaussian, float]:
         generator = torch.Generator().manual_seed(1)
         outcome = paper_forget_network(
-            network, posterior, data, forgotten, generator, self.recipe, lambda done, all_: report(done / all_)
+            network, posterior, data, forgotten, generator, self.recipe, lambda step, total: report(step / total)
         )
         return outcome.posterior, outcome.scale
 
@@ -114,7 +114,7 @@ class Sampled:
         return posterior.samples[chosen]
 
     def frozen(self, posterior: SampleSet) -> Tensor:
-        return spread_out(posterior.samples, OURS.draws)
+        return spread_out(posterior.samples, DEFAULT_RECIPE.draws)
 
     def ours(
         self, network: Network, posterior: SampleSet, data: Tensor, forgotten: Tensor
@@ -123,41 +123,55 @@ class Sampled:
         return outcome.sample_set, outcome.step
 
     def certify(self, network: Network, before: SampleSet, after: SampleSet, data: Tensor, forgotten: Tensor) -> None:
-        """None: weights say nothing about so many parameters from so few draws, of chains that warn."""
+        """Return None: with so few draws of chains that warn, weights say nothing about so many parameters."""
 
     def paper(
         self, network: Network, posterior: SampleSet, data: Tensor, forgotten: Tensor, report: Report
     ) -> tuple[SampleSet, float]:
         generator = torch.Generator().manual_seed(1)
         outcome = paper_forget_network_samples(
-            network, posterior.samples, data, forgotten, generator, self.recipe, lambda done, all_: report(done / all_)
+            network,
+            posterior.samples,
+            data,
+            forgotten,
+            generator,
+            self.recipe,
+            lambda step, total: report(step / total),
         )
         return SampleSet(outcome.samples, posterior.chain), outcome.scale
 
 
 @dataclass(frozen=True)
-class Shelf:
-    """Keeps every model that took long to make: the posterior, the seconds it took, and facts about it."""
+class CachedModel:
+    """Posterior, the seconds of processor time it took, and facts about how it was made."""
 
-    how: Method
+    posterior: Any
+    seconds: float
+    facts: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelCache:
+    """Folder of models that took long to compute."""
+
+    method: Method
     case: str
     folder: Path
 
-    def trained(
-        self, network: Network, data: Tensor, without: int, seed: int, report: Report
-    ) -> tuple[Any, float, dict[str, float]]:
-        """Trained on `data`, which lack so many rows of the whole."""
-        return self.made(f"without{without}-seed{seed}", lambda: (self.how.train(network, data, seed, report), {}))
+    def train(self, network: Network, data: Tensor, removed: int, seed: int, report: Report) -> CachedModel:
+        """Return a model trained on `data`, which is the whole data set less `removed` rows."""
+        name = f"without{removed}-seed{seed}"
+        return self.get(name, lambda: (self.method.train(network, data, seed, report), {}))
 
-    def made(self, name: str, make: Callable[[], tuple[Any, dict[str, float]]]) -> tuple[Any, float, dict[str, float]]:
-        """Fetched where an earlier run has made it."""
-        stored = self.folder / f"{self.case}-{name}.safetensors"
-        label = stored.with_suffix(".json")
-        if label.exists():
-            kept = json.loads(label.read_text())
-            return self.how.load(stored.read_bytes()), kept.pop("seconds"), kept
-        seconds, (posterior, facts) = timed(make)
-        stored.write_bytes(posterior.to_bytes())
-        # Last, so that half a model is never taken for one.
-        label.write_text(json.dumps({"seconds": seconds, **facts}))
-        return posterior, seconds, facts
+    def get(self, name: str, compute: Callable[[], tuple[Any, dict[str, float]]]) -> CachedModel:
+        """Return the model of that name, computed only if no earlier run stored it."""
+        posterior_file = self.folder / f"{self.case}-{name}.safetensors"
+        facts_file = posterior_file.with_suffix(".json")
+        if facts_file.exists():
+            facts = json.loads(facts_file.read_text())
+            return CachedModel(self.method.load(posterior_file.read_bytes()), facts.pop("seconds"), facts)
+        seconds, (posterior, facts) = timed(compute)
+        posterior_file.write_bytes(posterior.to_bytes())
+        # Written last: a model without this file is incomplete and is computed again.
+        facts_file.write_text(json.dumps({"seconds": seconds, **facts}))
+        return CachedModel(posterior, seconds, facts)

@@ -1,7 +1,7 @@
-"""What `lethe bench drain` drains: a registered model with one record for each of many people, who ask to be forgotten.
+"""Models of `lethe bench drain`: a registered model with one record per person.
 
-A softmax regression, the Bayesian last layer of a classifier, on rows enough that a thousand people are a small part of
-them: as in practice, the work of a batch is then a pass over those who stay.
+The model is a softmax regression, the Bayesian last layer of a classifier. It has so many rows that a thousand people
+are a small part: as in practice, most work of a batch is a pass over the retained rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from safetensors.torch import save
 
 import ml
 from service.store.access.identities import Identity, IdentityHasher
-from service.store.deletions.creation import NewDeletion, create_many
+from service.store.deletions.creation import DeletionRequest, store_deletions
 from service.store.models.registry import Registration, register
 from worker.context import WorkerContext
 
@@ -28,7 +28,7 @@ POLICY = {"epsilon": 1e-3, "level": "proved", "rungs": ["influence", "newton", "
 
 @dataclass(frozen=True)
 class Trained:
-    """The two files of a registration."""
+    """Posterior and records of a registration."""
 
     posterior: bytes
     records: bytes
@@ -37,35 +37,35 @@ class Trained:
 
 @dataclass(frozen=True)
 class Population:
-    """A model by its id, and those of its people who have not asked yet."""
+    """Registered model, and its people without a deletion request."""
 
     model_id: UUID
-    unasked: Iterator[bytes]
+    remaining_lookups: Iterator[bytes]
 
-    def ask(self, context: WorkerContext, count: int) -> None:
-        """Store a deletion for each of the next so many people, as the API would."""
-        lookups = list(itertools.islice(self.unasked, count))
+    def request_deletions(self, context: WorkerContext, count: int) -> None:
+        """Store a deletion for each of the next `count` people, as the API does."""
+        lookups = list(itertools.islice(self.remaining_lookups, count))
         if len(lookups) < count:
-            raise ValueError("nobody is left to forget: take more rows or fewer rounds")
-        news = [NewDeletion("bench", "gdpr", [lookup], None, "bench", window_seconds=0.0) for lookup in lookups]
+            raise ValueError("all people are forgotten: use more rows or fewer rounds")
+        requests = [DeletionRequest("bench", "gdpr", [lookup], None, "bench", window_seconds=0.0) for lookup in lookups]
         with context.database.writing() as session:
-            create_many(session, news, context.signer)
+            store_deletions(session, requests, context.signer)
 
 
 def train(rows: int) -> Trained:
-    random = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(1)
     dimensions, classes = CONFIG["dimensions"], CONFIG["classes"]
-    features = torch.randn(rows, dimensions, generator=random, dtype=torch.float64) / dimensions**0.5
-    weights = 2 * torch.randn(classes, dimensions, generator=random, dtype=torch.float64)
-    labels = torch.multinomial(torch.softmax(features @ weights.T, 1), 1, generator=random)
+    features = torch.randn(rows, dimensions, generator=generator, dtype=torch.float64) / dimensions**0.5
+    weights = 2 * torch.randn(classes, dimensions, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(torch.softmax(features @ weights.T, 1), 1, generator=generator)
     points = torch.cat([features, labels.double()], 1)
-    family = ml.build(FAMILY, CONFIG)
+    family = ml.build_family(FAMILY, CONFIG)
     trained = ml.train(family, points, family.initial(points, 0))
     return Trained(trained.posterior.to_bytes(), save({"x": points}), rows)
 
 
 def populate(context: WorkerContext, name: str, trained: Trained) -> Population:
-    """Register the model under `name`, with people of its own."""
+    """Register the model as `name`, with its own people."""
     hasher = IdentityHasher(context.settings.identity_key_bytes())
     people = [Identity("email", f"{name}-{number}@example.org") for number in range(trained.count)]
     lookups = [hasher.lookup(person) for person in people]

@@ -132,7 +132,7 @@ def _train(progress: Progress) -> Scene:
     points, labels = ml.synthetic_mixture(POINTS, seed=SEED)
     # Each person's points lie together: forgetting a few people then visibly moves the model.
     points = points[torch.argsort(labels * 100 + points[:, 0])].contiguous()
-    family = ml.build("gaussian-mixture", CONFIG)
+    family = ml.build_family("gaussian-mixture", CONFIG)
     start = family.initial(points, SEED)
     trained = ml.train(family, points, start)
     people = [{"identity_type": "email", "identity_value": f"person-{i:03}@example.org"} for i in range(PEOPLE)]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ml.errors import InvalidInput, NumericalFailure
-from ml.forgetting.groups import retained_of_sampled, retained_rows
+from ml.forgetting.retained import retained_rows, retained_rows_of_samples
 from ml.models.family import Family
 from ml.models.likelihood import Likelihood
 from ml.models.potential import ROWS_AT_ONCE, Potential
@@ -90,7 +90,7 @@ def forget_samples(
     The stored samples stand for the posterior. (The authors' program runs its chain on meanwhile, on data that still
     hold what is being forgotten.)
     """
-    retained_of_sampled(likelihood, samples, data, forgotten)
+    retained_rows_of_samples(likelihood, samples, data, forgotten)
     for present, group in _groups(data, forgotten, recipe.group_size):
         drawn = samples[torch.randperm(len(samples), generator=generator)[: recipe.num_samples].to(samples.device)]
         vector = Potential(likelihood, group, False, rows_at_once).mean_gradient(drawn)

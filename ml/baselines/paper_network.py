@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ml.errors import InvalidInput, NumericalFailure
-from ml.forgetting.groups import retained_of_sampled, retained_rows
-from ml.inference.bayes_by_backprop import local_outputs
+from ml.errors import NumericalFailure
+from ml.forgetting.retained import retained_rows, retained_rows_of_samples
+from ml.inference.bayes_by_backprop import outputs_with_activation_noise
+from ml.models.checks import check_count, check_scale
 from ml.models.network import Network
-from ml.models.regression import check_count, check_scale
 from ml.posteriors.mean_field import MeanFieldGaussian
 
 _EXPLODED = 10.0  # times what the recursion can reach where it converges
@@ -79,16 +79,13 @@ def paper_forget_network(
     on_group: OnGroup | None = None,
 ) -> PaperForgottenNetwork:
     """The paper's variational inference forgetting, in the order of `forgotten`."""
-    if posterior.mean.shape != (network.parameter_count,):
-        raise InvalidInput(
-            f"posterior has shape {tuple(posterior.mean.shape)}: this network has {network.parameter_count} parameters"
-        )
+    network.check_posterior(posterior)
     network.check_data(data)
     network.check_data(retained_rows(data, forgotten))
 
     def misfit(flat: Tensor, rows: Tensor) -> Tensor:
         mean, std = flat.chunk(2)
-        outputs = local_outputs(network, mean, std, rows, generator)
+        outputs = outputs_with_activation_noise(network, mean, std, rows, generator)
         return -network.score(outputs, rows[:, -1]).sum()
 
     def prior(flat: Tensor) -> Tensor:
@@ -110,7 +107,7 @@ def paper_forget_network_samples(
     on_group: OnGroup | None = None,
 ) -> PaperForgottenSamples:
     """The paper's MCMC forgetting, in the order of `forgotten`: every sample (a row of `samples`) is shifted alike."""
-    retained_of_sampled(network, samples, data, forgotten)
+    retained_rows_of_samples(network, samples, data, forgotten)
 
     def theta(drift: Tensor) -> Tensor:
         chosen = int(torch.randint(len(samples), (), generator=generator, device=generator.device))

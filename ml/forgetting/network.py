@@ -28,18 +28,18 @@ import torch
 from torch import Tensor
 
 from ml.errors import InvalidInput, NumericalFailure
-from ml.forgetting.groups import retained_of_sampled, retained_positions, retained_rows
-from ml.inference.averaged_descent import Settling, settle
+from ml.forgetting.retained import retained_positions, retained_rows, retained_rows_of_samples
+from ml.inference.averaged_descent import AveragedDescent, average_descent
+from ml.models.checks import check_count
 from ml.models.network import Network
 from ml.models.network_energy import FROZEN_DRAWS, NetworkEnergy, frozen_draws
-from ml.models.regression import check_count
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 from ml.solvers import DampedSystem, Solution
 
 _MOST_DAMPINGS = 8
 _GROWTH = 4.0
-_DESCENT = Settling(iterations=500, averaged=300, learning_rate=1e-3)
+_DESCENT = AveragedDescent(iterations=500, averaged=300, learning_rate=1e-3)
 _LARGEST_PRECISION_LOSS = 0.75  # of a weight: the group's share is an estimate, and may not more than double a width
 
 
@@ -53,31 +53,31 @@ class NetworkRecipe:
     draws: int = FROZEN_DRAWS
     damping: float = 10.0
     tolerance: float = 0.1
-    most_products: int = 60
-    least_agreement: float = 0.25
+    max_products: int = 60
+    min_agreement: float = 0.25
     rows_per_forgotten: int = 8
-    least_rows: int = 512
-    most_rows: int = 6144
+    min_rows: int = 512
+    max_rows: int = 6144
     large_share: float = 0.05
-    descent: Settling = _DESCENT
+    descent: AveragedDescent = _DESCENT
 
     def __post_init__(self) -> None:
-        for name in ("draws", "most_products", "rows_per_forgotten", "least_rows", "most_rows"):
+        for name in ("draws", "max_products", "rows_per_forgotten", "min_rows", "max_rows"):
             check_count(name, getattr(self, name))
-        if not 0 < self.damping < math.inf or not 0 < self.least_agreement < 1:
+        if not 0 < self.damping < math.inf or not 0 < self.min_agreement < 1:
             raise InvalidInput(
-                f"damping is {self.damping} and least_agreement {self.least_agreement}: pass a positive damping and an "
+                f"damping is {self.damping} and min_agreement {self.min_agreement}: pass a positive damping and an "
                 "agreement between 0 and 1"
             )
 
     def sample_size(self, forgotten: int, retained: int) -> int:
         """Half of what is retained at most, since the other half judges."""
-        wanted = min(self.most_rows, max(self.least_rows, self.rows_per_forgotten * forgotten))
+        wanted = min(self.max_rows, max(self.min_rows, self.rows_per_forgotten * forgotten))
         return max(1, min(wanted, retained // 2))
 
 
-OURS = NetworkRecipe()
-FOR_SAMPLES = NetworkRecipe(large_share=0.01)
+DEFAULT_RECIPE = NetworkRecipe()
+SAMPLES_RECIPE = NetworkRecipe(large_share=0.01)
 """Samples tremble as it is, and no certificate asks how near they are to rest."""
 
 
@@ -112,7 +112,7 @@ def forget_network(
     data: Tensor,
     forgotten: Tensor,
     generator: torch.Generator,
-    recipe: NetworkRecipe = OURS,
+    recipe: NetworkRecipe = DEFAULT_RECIPE,
 ) -> ForgottenNetwork:
     """A mean-field posterior without the rows at positions `forgotten`.
 
@@ -120,7 +120,7 @@ def forget_network(
     fall below the prior's.
     """
     started = time.perf_counter()
-    check_posterior(network, posterior)
+    network.check_posterior(posterior)
     network.check_data(data)
     network.check_data(retained_rows(data, forgotten))
     energy = NetworkEnergy(network, data, frozen_draws(posterior, recipe.draws, seed=0))
@@ -139,14 +139,14 @@ def forget_network_samples(
     data: Tensor,
     forgotten: Tensor,
     generator: torch.Generator,
-    recipe: NetworkRecipe = FOR_SAMPLES,
+    recipe: NetworkRecipe = SAMPLES_RECIPE,
 ) -> ForgottenSamples:
     """Stored samples without the rows at positions `forgotten`: all drift by x.
 
     Their width stays. A network's samples are too few and too near one another to say what it should become.
     """
     started = time.perf_counter()
-    retained_of_sampled(network, sample_set.samples, data, forgotten)
+    retained_rows_of_samples(network, sample_set.samples, data, forgotten)
     energy = NetworkEnergy(network, data, spread_out(sample_set.samples, recipe.draws))
     step = influence(energy, sampled_precision(energy, generator, recipe), forgotten, generator, recipe)
     drift = descended(energy, step.drift, forgotten, generator, recipe)
@@ -159,7 +159,7 @@ def influence(
     precision: Tensor,
     forgotten: Tensor,
     generator: torch.Generator,
-    recipe: NetworkRecipe = OURS,
+    recipe: NetworkRecipe = DEFAULT_RECIPE,
 ) -> TrustedStep:
     """The drift of the draws that takes out the influence of the rows at positions `forgotten`."""
     retained = retained_positions(energy.data, forgotten)
@@ -173,13 +173,15 @@ def descended(
     drift: Tensor,
     forgotten: Tensor,
     generator: torch.Generator,
-    recipe: NetworkRecipe = OURS,
+    recipe: NetworkRecipe = DEFAULT_RECIPE,
 ) -> Tensor:
     """Where descent on what is retained leads from `drift`; a small group stays where it was."""
     if len(forgotten) < recipe.large_share * len(energy.data):
         return drift
     retained = retained_rows(energy.data, forgotten)
-    return drift + settle(NetworkEnergy(energy.network, retained, energy.draws + drift), generator, recipe.descent)
+    return drift + average_descent(
+        NetworkEnergy(energy.network, retained, energy.draws + drift), generator, recipe.descent
+    )
 
 
 def trusted_step(
@@ -205,7 +207,7 @@ def trusted_step(
     system = DampedSystem(curvature, downhill, precision)
 
     def tried(damping: float) -> _Trial:
-        solution = system.solve(damping, recipe.tolerance, recipe.most_products)
+        solution = system.solve(damping, recipe.tolerance, recipe.max_products)
         # What is left unsolved is orthogonal to x, so xᵀGx = xᵀg - τ xᵀPx, without another product.
         x = solution.x
         predicted = -0.5 * float(downhill.dot(x) + damping * x.dot(precision * x))
@@ -229,7 +231,7 @@ def _most_trusted(tried: Callable[[float], _Trial], recipe: NetworkRecipe) -> _T
         if trials[-1].change >= lowest.change:
             break
         lowest = trials[-1]
-    while not (trusted := [one for one in trials if one.agreement >= recipe.least_agreement]):
+    while not (trusted := [one for one in trials if one.agreement >= recipe.min_agreement]):
         most = max(one.damping for one in trials)
         if len(trials) >= _MOST_DAMPINGS:
             raise NumericalFailure(
@@ -253,9 +255,11 @@ class _Trial:
         return self.change / self.predicted
 
 
-def sampled_precision(energy: NetworkEnergy, generator: torch.Generator, recipe: NetworkRecipe = OURS) -> Tensor:
+def sampled_precision(
+    energy: NetworkEnergy, generator: torch.Generator, recipe: NetworkRecipe = DEFAULT_RECIPE
+) -> Tensor:
     """diag G + ∇²f from a sample of rows: the precision a mean-field posterior would have here."""
-    size = min(recipe.least_rows, len(energy.data))
+    size = min(recipe.min_rows, len(energy.data))
     rows = torch.randperm(len(energy.data), generator=generator, device=generator.device)[:size].to(energy.data.device)
     diagonal = energy.fisher_diagonal(rows, generator) * (len(energy.data) / size)
     return diagonal + energy.network.prior_std**-2
@@ -276,11 +280,3 @@ def _tilted(energy: NetworkEnergy, downhill: Tensor, judges: Tensor, total: int)
 def spread_out(samples: Tensor, most: int) -> Tensor:
     """At most so many samples, evenly over the chains."""
     return samples[torch.linspace(0, len(samples) - 1, min(most, len(samples))).round().long()]
-
-
-def check_posterior(network: Network, posterior: MeanFieldGaussian) -> None:
-    """Raise InvalidInput unless the posterior belongs to this network."""
-    if posterior.mean.shape != (network.parameter_count,):
-        raise InvalidInput(
-            f"posterior has shape {tuple(posterior.mean.shape)}: this network has {network.parameter_count} parameters"
-        )

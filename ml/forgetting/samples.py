@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ml.errors import NumericalFailure
-from ml.forgetting.groups import retained_of_sampled
+from ml.forgetting.retained import retained_rows_of_samples
 from ml.inference.laplace import Laplace, fit_laplace
 from ml.models.likelihood import Likelihood
 from ml.models.potential import ROWS_AT_ONCE, Potential
@@ -80,7 +80,7 @@ def affine_map_matrix_free(
     of the data along every direction (‖K‖ well below 1).
     """
     started = time.perf_counter()
-    retained_of_sampled(likelihood, samples, data, forgotten)
+    retained_rows_of_samples(likelihood, samples, data, forgotten)
     centre = samples.mean(0)
     whole = Potential(likelihood, data, True, rows_at_once)
     group = Potential(likelihood, data[forgotten], False, rows_at_once)
@@ -124,6 +124,6 @@ def transport(before: Tensor, after: Tensor) -> Tensor:
 def _laplace_pair(
     likelihood: Likelihood, samples: Tensor, data: Tensor, forgotten: Tensor, rows_at_once: int
 ) -> tuple[Laplace, Laplace]:
-    retained = retained_of_sampled(likelihood, samples, data, forgotten)
+    retained = retained_rows_of_samples(likelihood, samples, data, forgotten)
     before = fit_laplace(Potential(likelihood, data, True, rows_at_once), samples.mean(0))
     return before, fit_laplace(Potential(likelihood, retained, True, rows_at_once), before.mode)

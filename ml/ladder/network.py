@@ -1,49 +1,47 @@
-"""The ladder for networks: rung by rung, from an influence step to training anew, until a model's policy is met.
+"""Ladder for networks.
 
-    influence   one step under a trust region (`ml.forgetting.network`), judged by rows it was not made from
-    warm        averaged descent on what is retained, from where the step has led, or from the posterior before
-    retrain     training on what is retained from scratch, and brought to rest: the reference itself
+    influence   one step within a trust region (`ml.forgetting.network`), judged on rows that did not make it
+    warm        averaged descent on the retained rows, from the candidate below or else from the stored posterior
+    retrain     training on the retained rows from scratch, until it is at rest: the reference itself
 
-There are no Newton steps between them: on a sample of the rows they mend training and do not forget (decision 7).
+There are no Newton steps: on a sample of the rows they continue training instead of forgetting (decision 7).
 
-The descent is on the energy tilted to the slope that influence supposes. Down the retained energy itself it would go
-on with training, which moves a network by more than the loss of a few rows does, and away from the reference.
+The descent minimises the energy tilted to the slope that influence supposes. On the retained energy itself it would
+continue training, which moves a network more than losing a few rows does, and away from the reference.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ml.certify.network import certify_network
-from ml.certify.retrained_network import certify_retrained_network
+from ml.certify.network.certificate import certify_network
+from ml.certify.network.retrained import certify_retrained_network
 from ml.errors import InvalidInput
-from ml.forgetting.groups import retained_rows
-from ml.forgetting.network import OURS, check_posterior, forget_network
-from ml.inference.averaged_descent import SAFE_SETTLING, Settling, settle
+from ml.forgetting.network import DEFAULT_RECIPE, forget_network
+from ml.forgetting.retained import retained_rows
+from ml.inference.averaged_descent import SAFE_AVERAGED_DESCENT, AveragedDescent, average_descent
 from ml.inference.bayes_by_backprop import SAFE_BNN, BayesByBackprop
-from ml.inference.network_training import train_to_rest
-from ml.ladder.climb import Climbed, Tried, Way, climb, silent
+from ml.inference.network_training import train_to_convergence
+from ml.ladder.climb import Candidate, OnProgress, OnStep, Outcome, Progress, Rung, climb, conclude
 from ml.ladder.policy import Policy
-from ml.ladder.variational import OnProgress, OnStep
 from ml.models.network import Network
 from ml.models.network_energy import NetworkEnergy, frozen_draws
 from ml.posteriors.mean_field import MeanFieldGaussian
 from vocabulary.rungs import RungName
 
-# Descent after the step, of groups of any size, is a rung of its own.
-_STEP_ALONE = replace(OURS, large_share=1.0)
+# Descent after the step is a rung of its own, for groups of any size.
+_STEP_ONLY = replace(DEFAULT_RECIPE, large_share=1.0)
 _RETRAINING_SEED, _STEP_SEED, _DESCENT_SEED = 0, 1, 3
-# Another one than those of the ways: the rows that judge must not be those that a way was made from.
+# Differs from the seeds of the rungs: rows that judge must not be those that a rung used.
 _JUDGING_SEED = 2
 
-Reached = Tried[MeanFieldGaussian]
+_Weights = Candidate[MeanFieldGaussian]
 
 
-def forget_trained_network(
+def forget(
     network: Network,
     posterior: MeanFieldGaussian,
     data: Tensor,
@@ -52,85 +50,86 @@ def forget_trained_network(
     on_progress: OnProgress | None = None,
     on_step: OnStep | None = None,
     training: BayesByBackprop = SAFE_BNN,
-    settling: Settling = SAFE_SETTLING,
-) -> Climbed[MeanFieldGaussian]:
-    """Remove the rows at positions `forgotten` of `data`, climbing until `policy` is met or its rungs are used up.
+    descent: AveragedDescent = SAFE_AVERAGED_DESCENT,
+) -> Outcome[MeanFieldGaussian]:
+    """Remove the rows at positions `forgotten` of `data`: climb until `policy` is met or its rungs are used up.
 
-    A policy that demands "proved" leaves nothing but retraining, by `training` and `settling`: of a network all else is
-    estimated. `on_step` is told after each rung, with the slope of the tilted energy in units of the widths: zero at
-    the reference. After retraining, which has no tilt, it is the slope that training left over.
+    Certificates of networks are estimates, so a policy that requires "proved" leaves nothing but retraining, by
+    `training` and `descent`. The residual of a step is the slope of the tilted energy in units of the widths: zero at
+    the reference. After retraining, which has no tilt, it is the slope left by training.
     """
-    started = time.perf_counter()
-    check_posterior(network, posterior)
+    progress = Progress(policy.seconds, on_progress, on_step)
+    network.check_posterior(posterior)
     network.check_data(data)
     retained = retained_rows(data, forgotten)
-    if len(retained) < OURS.draws:
+    if len(retained) < DEFAULT_RECIPE.draws:
         raise InvalidInput(
-            f"{len(retained)} rows would be left, and forgetting on a network takes {OURS.draws} or more: delete the "
-            "model instead"
+            f"{len(retained)} rows would be left, and forgetting on a network takes {DEFAULT_RECIPE.draws} or more: "
+            "delete the model instead"
         )
-    report = on_progress or silent
-    task = _Task(network, posterior, data, forgotten, retained, training, settling, report)
-    ways: dict[RungName, Way[MeanFieldGaussian]] = {
-        "influence": task.influence,
-        "warm": task.warm,
-        "retrain": task.retrain,
-    }
-    return climb(ways, policy, started, report, on_step)
+    ladder = _Ladder(network, posterior, data, forgotten, retained, progress, training, descent)
+    candidate, records = climb(ladder.rungs(), policy, progress, strongest="estimated")
+    return conclude(candidate, records, policy, progress)
 
 
 @dataclass(frozen=True, eq=False)
-class _Task:
+class _Ladder:
     network: Network
     before: MeanFieldGaussian
     data: Tensor
     forgotten: Tensor
     retained: Tensor
+    progress: Progress
     training: BayesByBackprop
-    settling: Settling
-    report: OnProgress
+    descent: AveragedDescent
 
-    def influence(self, _: Reached | None) -> Reached:
+    def rungs(self) -> dict[RungName, Rung[_Weights]]:
+        return {"influence": self.influence, "warm": self.warm, "retrain": self.retrain}
+
+    def influence(self, _: _Weights | None) -> _Weights:
         generator = torch.Generator().manual_seed(_STEP_SEED)
-        found = forget_network(self.network, self.before, self.data, self.forgotten, generator, _STEP_ALONE)
-        return self._estimated(found.posterior, 1, "conjugate gradients")
+        step = forget_network(self.network, self.before, self.data, self.forgotten, generator, _STEP_ONLY)
+        return self._estimated("influence", step.posterior, 1, "conjugate gradients")
 
-    def warm(self, below: Reached | None) -> Reached:
-        start, total = self.before if below is None else below.posterior, self.settling.iterations
+    def warm(self, below: _Weights | None) -> _Weights:
+        start, total = self.before if below is None else below.posterior, self.descent.iterations
         generator = torch.Generator().manual_seed(_DESCENT_SEED)
         energy = self._tilted(start.mean - self.before.mean)
-        drift = settle(energy, generator, self.settling, lambda i: self.report("warm", i / total))
-        return self._estimated(MeanFieldGaussian(start.mean + drift, start.std), total)
+        drift = average_descent(energy, generator, self.descent, lambda i: self.progress.report("warm", i / total))
+        return self._estimated("warm", MeanFieldGaussian(start.mean + drift, start.std), total)
 
-    def retrain(self, _: Reached | None) -> Reached:
-        total = self.training.iterations + self.settling.iterations
-        found = train_to_rest(
+    def retrain(self, _: _Weights | None) -> _Weights:
+        total = self.training.iterations + self.descent.iterations
+        posterior = train_to_convergence(
             self.network,
             self.retained,
             _RETRAINING_SEED,
             self.training,
-            self.settling,
-            lambda i: self.report("retrain", i / total),
+            self.descent,
+            lambda i: self.progress.report("retrain", i / total),
         )
-        certificate = certify_retrained_network(self.network, found, self.retained, _RETRAINING_SEED, total)
-        return Tried(found, certificate, certificate.constants.residual, total)
+        certificate = certify_retrained_network(self.network, posterior, self.retained, _RETRAINING_SEED, total)
+        self.progress.step("retrain", total, certificate.constants.residual)
+        return Candidate(posterior=posterior, certificate=certificate, steps=total)
 
-    def _estimated(self, after: MeanFieldGaussian, steps: int, solver: str | None = None) -> Reached:
-        judge = torch.Generator().manual_seed(_JUDGING_SEED)
-        certificate = certify_network(self.network, self.before, after, self.data, self.forgotten, judge)
-        return Tried(after, certificate, certificate.constants.gradient, steps, solver)
+    def _estimated(self, rung: RungName, after: MeanFieldGaussian, steps: int, solver: str | None = None) -> _Weights:
+        generator = torch.Generator().manual_seed(_JUDGING_SEED)
+        certificate = certify_network(self.network, self.before, after, self.data, self.forgotten, generator)
+        self.progress.step(rung, steps, certificate.constants.gradient)
+        return Candidate(posterior=after, certificate=certificate, steps=steps, solver=solver)
 
-    def _tilted(self, gone: Tensor) -> _Tilted:
-        draws, origin = frozen_draws(self.before, OURS.draws, seed=0), torch.zeros_like(gone)
+    def _tilted(self, drift: Tensor) -> _Tilted:
+        """Return the tilted energy around the stored posterior's draws, moved by `drift`."""
+        draws, origin = frozen_draws(self.before, DEFAULT_RECIPE.draws, seed=0), torch.zeros_like(drift)
         pull = NetworkEnergy(self.network, self.data, draws).misfit_gradient(origin, self.forgotten)
-        every = torch.arange(len(self.retained), device=self.retained.device)
-        left_over = NetworkEnergy(self.network, self.retained, draws).gradient(origin, every)
-        return _Tilted(self.network, self.retained, draws + gone, left_over + pull)
+        every_row = torch.arange(len(self.retained), device=self.retained.device)
+        slope = NetworkEnergy(self.network, self.retained, draws).gradient(origin, every_row)
+        return _Tilted(self.network, self.retained, draws + drift, slope + pull)
 
 
 @dataclass(frozen=True, eq=False)
 class _Tilted(NetworkEnergy):
-    """F̃(Δ) = F(Δ, R) - (∇F(0, R) + g)ᵀΔ of `ml.forgetting.network`; the draws may have gone a part of Δ already."""
+    """F̃(Δ) = F(Δ, R) - (∇F(0, R) + g)ᵀΔ of `ml.forgetting.network`; the draws may include a part of Δ already."""
 
     tilt: Tensor
 

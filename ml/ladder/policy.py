@@ -34,8 +34,3 @@ class Policy:
 
     def met_by(self, certificate: Certificate) -> bool:
         return certificate.epsilon <= self.epsilon and is_at_least(certificate.level, self.level)
-
-    @property
-    def climbed(self) -> tuple[RungName, ...]:
-        """The rungs worth a try: where only retraining will do, nothing else is."""
-        return ("retrain",) if self.level == "retrained" else self.rungs

@@ -1,29 +1,28 @@
-"""The ladder: rung by rung, from an influence step to retraining, until a model's policy is met.
+"""Ladder for variational posteriors of families with closed forms.
 
-    influence   γ + H(S)⁻¹ Σ ∇h                 what the forgotten rows pull, taken back to first order
-    newton      γ - H(R)⁻¹ ∇F(γ, R), repeated   refined on what is retained
-    warm        training on what is retained, started at the trained posterior
-    retrain     training on what is retained, from scratch: the reference itself
+    influence   γ + H(S)⁻¹ Σ ∇h                 removes the influence of the forgotten rows, to first order
+    newton      γ - H(R)⁻¹ ∇F(γ, R), repeated   refines on the retained rows
+    warm        training on the retained rows, started at the stored posterior
+    retrain     training on the retained rows from scratch: the reference itself
 
-Every certificate is computed at the posterior that a rung has reached, on what is retained now. So nothing adds up over
-a sequence of deletions, and a rung that went wrong costs time only.
+Each certificate is computed at the posterior that a rung reached, on the rows retained now. So errors do not add up
+over a sequence of deletions, and a rung that goes wrong costs only time.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from ml.certify import Certificate
 from ml.certify.kantorovich import certify_expansion, certify_retrained
 from ml.errors import NumericalFailure
-from ml.forgetting.groups import retained_rows
+from ml.forgetting.retained import retained_rows
 from ml.forgetting.variational import influence_step
 from ml.inference.variational import train
+from ml.ladder.climb import Candidate, OnProgress, OnStep, Outcome, Progress, Rung, climb, conclude
 from ml.ladder.policy import Policy
 from ml.models.family import Expansion, Family
 from ml.models.newton import newton_step
@@ -32,67 +31,11 @@ from ml.solvers import Solution, solve
 from vocabulary.rungs import RungName
 
 _MAX_NEWTON_STEPS = 20
-# The influence step is of first order in the group's share of the rows. Where that is large, a few cheap sweeps over
-# what is retained spare more than as much in Newton steps; they count with the influence step as one rung.
+# The influence step is of first order in the group's share of the rows. For a large share a few cheap sweeps over the
+# retained rows save more time in Newton steps than they take. They count as part of the influence rung.
 _LARGE_SHARE = 0.25
 _SWEEPS = 4
 _RETRAINING_SEED = 0
-
-OnProgress = Callable[[str, float], None]
-
-
-@dataclass(frozen=True)
-class Step:
-    """Where a step has led. `residual` is ‖∇F‖₂ over what is retained: zero at the reference.
-
-    The steps of training are not seen one by one: a warm restart and retraining tell their last. `seconds` are those
-    since the start.
-    """
-
-    rung: RungName
-    step: int
-    residual: float
-    seconds: float
-
-
-OnStep = Callable[[Step], None]
-
-
-@dataclass(frozen=True)
-class Rung:
-    """One way of forgetting that was tried, and the bound it reached.
-
-    The bound is infinite, at level "none", where none holds, or none could be within policy and it was left out; it
-    would have been `at_least` so much. `failure` says why a rung led nowhere.
-    """
-
-    name: RungName
-    steps: int
-    epsilon: float
-    level: str
-    seconds: float
-    at_least: float = 0.0
-    failure: str | None = None
-    solver: str | None = None
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain JSON values; an infinite bound, which JSON lacks, becomes None."""
-        return {name: None if value == math.inf else value for name, value in asdict(self).items()}
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What the last rung reached. Publish it only if `policy_met`.
-
-    `hessian` is ∇²F at the new posterior over the retained rows: kept, it spares the next `forget` a pass.
-    """
-
-    posterior: MeanFieldGaussian
-    hessian: Tensor
-    certificate: Certificate
-    rungs: tuple[Rung, ...]
-    policy_met: bool
-    seconds: float
 
 
 def forget(
@@ -102,167 +45,124 @@ def forget(
     forgotten: Tensor,
     policy: Policy,
     on_progress: OnProgress | None = None,
-    hessian: Tensor | None = None,
     on_step: OnStep | None = None,
-) -> Outcome:
-    """Remove the rows at positions `forgotten` of `data`, climbing until `policy` is met or its rungs are used up.
+    hessian: Tensor | None = None,
+) -> Outcome[MeanFieldGaussian]:
+    """Remove the rows at positions `forgotten` of `data`: climb until `policy` is met or its rungs are used up.
 
-    `on_progress(phase, fraction)` is told before each step and at the end, `on_step` after each step. `hessian` is that
-    of `influence_step`: a wrong one costs steps, never the validity of the certificate, which is computed afresh on
-    what is retained.
+    The residual of a step is ‖∇F‖₂ over the retained rows. `hessian` is that of `influence_step`, for instance from
+    the last outcome, and saves a pass over the data. A wrong one costs steps, never the validity of the certificate,
+    which is computed afresh on the retained rows.
     """
-    started = time.perf_counter()
+    progress = Progress(policy.seconds, on_progress, on_step)
     family.check_data(data)
     family.check_posterior(posterior)
     retained = retained_rows(data, forgotten)
     family.check_data(retained)
-    task = _Task(
-        family, posterior, data, forgotten, retained, policy, on_progress or _silent, on_step, hessian, started
-    )
-    place, rungs = _climb(task)
-    if place is None:
-        raise NumericalFailure("; ".join(f"{rung.name}: {rung.failure}" for rung in rungs))
-    certificate = place.certificate or certify_expansion(family, place.at, retained)
-    task.report("done", 1.0)
-    return Outcome(
-        place.at.posterior,
-        place.at.hessian,
-        certificate,
-        tuple(rungs),
-        policy.met_by(certificate),
-        time.perf_counter() - started,
-    )
+    ladder = _Ladder(family, posterior, data, forgotten, retained, policy, progress, hessian)
+    candidate, records = climb(ladder.rungs(), policy, progress, strongest="proved")
+    return conclude(ladder.certified(candidate), records, policy, progress, candidate.expansion.hessian)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Expanded(Candidate[MeanFieldGaussian]):
+    """Candidate with its expansion. `newton` is H⁻¹∇F, None if H is not positive definite. It is solved for once: it
+    shows whether a certificate can meet the policy, enters that certificate, and is the next Newton step.
+    """
+
+    expansion: Expansion
+    newton: Solution | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class _Task:
+class _Ladder:
     family: Family
     before: MeanFieldGaussian
     data: Tensor
     forgotten: Tensor
     retained: Tensor
     policy: Policy
-    report: OnProgress
-    on_step: OnStep | None
+    progress: Progress
     hessian: Tensor | None
-    started: float
 
-    def saw(self, rung: RungName, step: int, at: Expansion) -> Expansion:
-        if self.on_step is not None:
-            self.on_step(Step(rung, step, float(at.gradient.norm()), time.perf_counter() - self.started))
-        return at
+    def rungs(self) -> dict[RungName, Rung[_Expanded]]:
+        return {"influence": self.influence, "newton": self.newton, "warm": self.warm, "retrain": self.retrain}
 
-    def late(self) -> bool:
-        return self.policy.seconds is not None and time.perf_counter() - self.started > self.policy.seconds
+    def influence(self, _: _Expanded | None) -> _Expanded:
+        posterior = influence_step(self.family, self.before, self.data, self.forgotten, self.hessian)
+        for _sweep in range(_SWEEPS if len(self.forgotten) > _LARGE_SHARE * len(self.data) else 0):
+            posterior = self.family.sweep(posterior, self.retained)
+        return self._candidate(self._report("influence", 1, self._expand(posterior)))
 
+    def newton(self, below: _Expanded | None) -> _Expanded:
+        candidate = below or self._candidate(self._expand(self.before))
+        for step in range(_MAX_NEWTON_STEPS):
+            if step > 0 and self.progress.over_budget:
+                break
+            self.progress.report("newton", (step + 1) / (step + 2))
+            direction = None if candidate.newton is None else candidate.newton.x
+            try:
+                expansion = newton_step(self.family, candidate.expansion, self.retained, direction)
+            except NumericalFailure:
+                break  # the basin vanished with the forgotten rows: the certificate of this candidate says so
+            candidate = self._candidate(self._report("newton", step + 1, expansion), step + 1)
+            if candidate.meets(self.policy):
+                break
+        return self.certified(candidate)
 
-@dataclass(frozen=True, eq=False)
-class _Place:
-    """A posterior that was reached. `ahead` is H⁻¹∇F, solved for once: it tells whether a certificate is in reach,
-    enters it, and is the next Newton step. `certificate` is None where none could be within policy.
-    """
+    def warm(self, _: _Expanded | None) -> _Expanded:
+        """Start at the stored posterior, not at the candidate below: that may be outside of every basin."""
+        trained = train(self.family, self.retained, self.before)
+        expansion = self._report("warm", trained.iterations, self._expand(trained.posterior))
+        return self.certified(_expanded(expansion, trained.iterations))
 
-    at: Expansion
-    ahead: Solution | None
-    certificate: Certificate | None
-    steps: int = 1
+    def retrain(self, _: _Expanded | None) -> _Expanded:
+        trained = train(self.family, self.retained, self.family.initial(self.retained, _RETRAINING_SEED))
+        expansion = self._report("retrain", trained.iterations, self._expand(trained.posterior))
+        certificate = certify_retrained(self.family, expansion, self.retained)
+        return _with_certificate(_expanded(expansion, trained.iterations), certificate)
 
-    @classmethod
-    def reached(cls, task: _Task, at: Expansion, steps: int = 1) -> _Place:
+    def certified(self, candidate: _Expanded) -> _Expanded:
+        """Compute the certificate if it was left out."""
+        if candidate.certificate is not None:
+            return candidate
+        certificate = certify_expansion(self.family, candidate.expansion, self.retained, candidate.newton)
+        return _with_certificate(candidate, certificate)
+
+    def _candidate(self, expansion: Expansion, steps: int = 1) -> _Expanded:
+        """Return the candidate, with a certificate unless that could not meet the policy."""
+        candidate = _expanded(expansion, steps)
         try:
-            ahead = solve(at.hessian, at.gradient)
+            newton = solve(expansion.hessian, expansion.gradient)
         except NumericalFailure:
-            return cls(at, None, None, steps)
-        in_reach = _least_bound(at, ahead) <= task.policy.epsilon
-        return cls(at, ahead, certify_expansion(task.family, at, task.retained, ahead) if in_reach else None, steps)
+            return candidate
+        at_least = _lower_bound(expansion, newton)
+        candidate = replace(candidate, newton=newton, solver=newton.solver, at_least=at_least)
+        return self.certified(candidate) if at_least <= self.policy.epsilon else candidate
 
-    def met(self, task: _Task) -> bool:
-        return self.certificate is not None and task.policy.met_by(self.certificate)
+    def _expand(self, posterior: MeanFieldGaussian) -> Expansion:
+        return self.family.expand(posterior, self.retained)
 
-    def rung(self, name: RungName, seconds: float) -> Rung:
-        if self.certificate is not None:
-            epsilon, level = self.certificate.epsilon, self.certificate.level
-            at_least = epsilon if math.isfinite(epsilon) else 0.0
-        else:
-            epsilon, level = math.inf, "none"
-            at_least = 0.0 if self.ahead is None else _least_bound(self.at, self.ahead)
-        solver = None if self.ahead is None else self.ahead.solver
-        return Rung(name, self.steps, epsilon, level, seconds, at_least, solver=solver)
+    def _report(self, rung: RungName, step: int, expansion: Expansion) -> Expansion:
+        self.progress.step(rung, step, float(expansion.gradient.norm()))
+        return expansion
 
 
-def _climb(task: _Task) -> tuple[_Place | None, list[Rung]]:
-    place: _Place | None = None
-    rungs: list[Rung] = []
-    for name in task.policy.climbed:
-        if rungs and task.late():
-            break
-        since = time.perf_counter()
-        task.report(name, 0.0)
-        try:
-            place = _WAYS[name](task, place)
-        except NumericalFailure as error:
-            rungs.append(Rung(name, 0, math.inf, "none", time.perf_counter() - since, failure=str(error)))
-            continue
-        rungs.append(place.rung(name, time.perf_counter() - since))
-        if place.met(task):
-            break
-    return place, rungs
+def _expanded(expansion: Expansion, steps: int) -> _Expanded:
+    return _Expanded(posterior=expansion.posterior, certificate=None, steps=steps, expansion=expansion)
 
 
-def _influence(task: _Task, _: _Place | None) -> _Place:
-    processed = influence_step(task.family, task.before, task.data, task.forgotten, task.hessian)
-    for _sweep in range(_SWEEPS if len(task.forgotten) > _LARGE_SHARE * len(task.data) else 0):
-        processed = task.family.sweep(processed, task.retained)
-    return _Place.reached(task, task.saw("influence", 1, task.family.expand(processed, task.retained)))
+def _with_certificate(candidate: _Expanded, certificate: Certificate) -> _Expanded:
+    at_least = certificate.epsilon if math.isfinite(certificate.epsilon) else 0.0
+    return replace(candidate, certificate=certificate, at_least=at_least)
 
 
-def _newton(task: _Task, start: _Place | None) -> _Place:
-    place = start or _Place.reached(task, task.family.expand(task.before, task.retained))
-    for step in range(_MAX_NEWTON_STEPS):
-        if step > 0 and task.late():
-            break
-        task.report("newton", (step + 1) / (step + 2))
-        try:
-            at = newton_step(task.family, place.at, task.retained, None if place.ahead is None else place.ahead.x)
-        except NumericalFailure:
-            break  # so much was forgotten that the basin is gone: the certificate here says so
-        place = _Place.reached(task, task.saw("newton", step + 1, at), step + 1)
-        if place.met(task):
-            break
-    return replace(place, certificate=place.certificate or certify_expansion(task.family, place.at, task.retained))
+def _lower_bound(expansion: Expansion, newton: Solution) -> float:
+    """Return a lower bound of every certificate here: one that must miss the policy need not be computed.
 
-
-def _warm(task: _Task, _: _Place | None) -> _Place:
-    """From the trained posterior and not from where the rungs below have led: that may be out of every basin."""
-    trained = train(task.family, task.retained, task.before)
-    at = task.saw("warm", trained.iterations, task.family.expand(trained.posterior, task.retained))
-    return _Place(at, None, certify_expansion(task.family, at, task.retained), trained.iterations)
-
-
-def _retrain(task: _Task, _: _Place | None) -> _Place:
-    trained = train(task.family, task.retained, task.family.initial(task.retained, _RETRAINING_SEED))
-    at = task.saw("retrain", trained.iterations, task.family.expand(trained.posterior, task.retained))
-    return _Place(at, None, certify_retrained(task.family, at, task.retained), trained.iterations)
-
-
-_WAYS: dict[RungName, Callable[[_Task, _Place | None], _Place]] = {
-    "influence": _influence,
-    "newton": _newton,
-    "warm": _warm,
-    "retrain": _retrain,
-}
-
-
-def _least_bound(at: Expansion, ahead: Solution) -> float:
-    """No certificate here can be below it, so one that must miss the policy need not be computed.
-
-    A bound is a supremum over a box around the Newton point: at least the divergence to that point, and so at least the
-    part of it that the means make, ½|Δμ/σ'|².
+    A certificate is a supremum over a box around the Newton point: at least the divergence to that point, and so at
+    least the part of it due to the means, ½|Δμ/σ'|².
     """
-    mean_step, std_step = ahead.x.chunk(2)
-    apart = mean_step / (at.posterior.std.flatten() - std_step)
-    return 0.5 * float(apart.dot(apart))
-
-
-def _silent(_phase: str, _fraction: float) -> None:
-    pass
+    mean_step, std_step = newton.x.chunk(2)
+    gap = mean_step / (expansion.posterior.std.flatten() - std_step)
+    return 0.5 * float(gap.dot(gap))

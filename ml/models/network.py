@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from ml.errors import InvalidInput
-from ml.models.regression import WeightPrior, check_labels, check_scale
+from ml.models.checks import check_labels, check_scale
+from ml.models.regression import WeightPrior
 from ml.posteriors.mean_field import MeanFieldGaussian
 
 _INITIAL_STD = 0.02  # narrow, so that the means learn first

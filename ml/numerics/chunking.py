@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import torch
-
 from ml.errors import InvalidInput, MemoryExhausted
+from ml.numerics.memory import is_out_of_memory
 
 T = TypeVar("T")
-_NO_MEMORY = ("can't allocate memory", "not enough memory", "std::bad_alloc")
-"""How torch says on a CPU, in a plain RuntimeError, what has a class of its own on a GPU."""
 
 
 class RowBudget:
@@ -31,7 +28,7 @@ class RowBudget:
             try:
                 return compute(self.rows_at_once)
             except (MemoryError, RuntimeError) as error:
-                if not _ran_out(error):
+                if not is_out_of_memory(error):
                     raise
             # Here and not above: the error holds on to the frames it went through, and these to their tensors.
             self._halve(rows)
@@ -43,7 +40,3 @@ class RowBudget:
                 "it, or register a model with fewer parameters"
             )
         self.rows_at_once = max(1, min(self.rows_at_once, rows) // 2)
-
-
-def _ran_out(error: MemoryError | RuntimeError) -> bool:
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY)

@@ -12,11 +12,12 @@ from matplotlib.axes import Axes
 
 from benchmarks.certificates import certify, certify_figure
 from benchmarks.certificates.certify import FAMILIES, LEAST_KL, Report, Trial
-from benchmarks.certificates.certify_scenes import KINDS, Scene, choose, scene
+from benchmarks.certificates.certify_scenes import KINDS, Scene, choose, make_scene
 from ml.errors import InvalidInput
-from ml.forgetting.groups import retained_rows
+from ml.forgetting.retained import retained_rows
 from ml.inference.variational import train
-from ml.ladder.variational import Outcome, forget
+from ml.ladder.climb import Outcome
+from ml.ladder.variational import forget
 from ml.posteriors.mean_field import MeanFieldGaussian
 
 TRIAL = Trial("uniform", 1, 1000, "influence", "proved", 2e-6, 2e-6, 1e-6, 1e-6, published=True)
@@ -80,7 +81,7 @@ def test_the_same_seed_measures_the_same_and_another_something_else() -> None:
 def test_a_bound_that_claims_too_much_is_caught(direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the bound is below nearly every truth: a benchmark that passes it measures nothing."""
 
-    def boastful(*arguments: Any, **named: Any) -> Outcome:
+    def boastful(*arguments: Any, **named: Any) -> Outcome[MeanFieldGaussian]:
         outcome = forget(*arguments, **named)
         claimed = {direction: getattr(outcome.certificate, direction) / 2}
         return replace(outcome, certificate=replace(outcome.certificate, **claimed))
@@ -91,7 +92,7 @@ def test_a_bound_that_claims_too_much_is_caught(direction: str, monkeypatch: pyt
 
 
 def test_a_deletion_that_changes_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def idle(family: Any, posterior: MeanFieldGaussian, *arguments: Any, **named: Any) -> Outcome:
+    def idle(family: Any, posterior: MeanFieldGaussian, *arguments: Any, **named: Any) -> Outcome[MeanFieldGaussian]:
         return replace(forget(family, posterior, *arguments, **named), posterior=posterior)
 
     monkeypatch.setattr(certify, "forget", idle)
@@ -101,15 +102,15 @@ def test_a_deletion_that_changes_nothing_is_caught(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("family", ["logistic-regression", "gaussian-mixture"])
 def test_the_truth_does_not_depend_on_where_it_was_trained_from(family: str) -> None:
     """What the head of the experiment says of rounding: far below the least divergence that is divided by."""
-    one = scene(family, 1)
+    scene = make_scene(family, 1)
     generator = torch.Generator().manual_seed(0)
-    retained = retained_rows(one.model.data, choose("uniform", one, one.model, generator))
-    shake = 0.3 * torch.randn(one.model.posterior.mean.shape, generator=generator, dtype=torch.float64)
+    retained = retained_rows(scene.model.data, choose("uniform", scene, scene.model, generator))
+    shake = 0.3 * torch.randn(scene.model.posterior.mean.shape, generator=generator, dtype=torch.float64)
     starts = [
-        one.model.posterior,
-        MeanFieldGaussian(one.model.posterior.mean + shake * one.model.posterior.std, 1.1 * one.model.posterior.std),
+        scene.model.posterior,
+        MeanFieldGaussian(scene.model.posterior.mean + shake * scene.model.posterior.std, 1.1 * scene.model.posterior.std),
     ]
-    truths = [train(one.family, retained, start, tolerance=0.0).posterior for start in starts]
+    truths = [train(scene.family, retained, start, tolerance=0.0).posterior for start in starts]
     assert starts[0].kl(truths[0]) > 1e-9
     assert max(truths[0].kl(truths[1]), truths[1].kl(truths[0])) < 1e-26 < 1e-5 * LEAST_KL
 

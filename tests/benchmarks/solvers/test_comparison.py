@@ -14,7 +14,7 @@ from benchmarks.datasets.digits import digits
 from benchmarks.solvers import comparison as solvers
 from benchmarks.solvers import figure as solvers_figure
 from ml.errors import InvalidInput
-from ml.forgetting.network import OURS
+from ml.forgetting.network import DEFAULT_RECIPE
 from ml.inference.bayes_by_backprop import SAFE_BNN, train_network
 from ml.models.mlp import MLP
 from ml.models.network_energy import frozen_draws
@@ -39,7 +39,7 @@ def posterior(rows: Tensor) -> MeanFieldGaussian:
 
 
 @pytest.fixture(scope="module")
-def found(posterior: MeanFieldGaussian, rows: Tensor) -> solvers.SolverComparison:
+def comparison(posterior: MeanFieldGaussian, rows: Tensor) -> solvers.SolverComparison:
     return solvers.compare_network("mlp", NETWORK, posterior, rows, PRODUCTS, SEED)
 
 
@@ -49,27 +49,27 @@ def dense_system(posterior: MeanFieldGaussian, rows: Tensor, damping: float) -> 
     keep = torch.ones(len(rows), dtype=torch.bool)
     keep[zeros] = False
     retained = rows[keep][torch.randperm(int(keep.sum()), generator=torch.Generator().manual_seed(SEED))]
-    draws = frozen_draws(posterior, OURS.draws, SEED)
+    draws = frozen_draws(posterior, DEFAULT_RECIPE.draws, SEED)
     matrix = torch.diag(NETWORK.prior_std**-2 + damping * posterior.std**-2)
-    for place, draw in enumerate(draws.view(2, -1, draws.shape[1]).transpose(0, 1).flatten(0, 1)):
-        chunk = retained[place :: OURS.draws]
+    for column, draw in enumerate(draws.view(2, -1, draws.shape[1]).transpose(0, 1).flatten(0, 1)):
+        chunk = retained[column :: DEFAULT_RECIPE.draws]
         jacobian = torch.autograd.functional.jacobian(partial(NETWORK.outputs, data=chunk), draw, vectorize=True)
         p = NETWORK.outputs(draw, chunk).softmax(1)
         covariance = torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)
         matrix = matrix + jacobian.flatten(0, 1).T @ (covariance @ jacobian).flatten(0, 1)
     gradient = torch.zeros_like(posterior.mean)
-    for place in zeros.tolist():
-        theta = draws[place % OURS.draws].clone().requires_grad_()
-        gradient -= torch.autograd.grad(NETWORK.log_likelihood(theta, rows[place : place + 1]).sum(), theta)[0]
+    for column in zeros.tolist():
+        theta = draws[column % DEFAULT_RECIPE.draws].clone().requires_grad_()
+        gradient -= torch.autograd.grad(NETWORK.log_likelihood(theta, rows[column : column + 1]).sum(), theta)[0]
     return matrix, gradient
 
 
 @pytest.mark.parametrize("which", [PLAIN, DAMPED])
 def test_the_first_steps_have_the_error_that_theory_gives(
-    found: solvers.SolverComparison, posterior: MeanFieldGaussian, rows: Tensor, which: int
+    comparison: solvers.SolverComparison, posterior: MeanFieldGaussian, rows: Tensor, which: int
 ) -> None:
     """One step of conjugate gradients goes to the minimum along M⁻¹g: error² = 1 - (gᵀd)²/(dᵀAd · gᵀA⁻¹g)."""
-    table = found.tables[which]
+    table = comparison.tables[which]
     a, g = dense_system(posterior, rows, table.damping)
     x = torch.linalg.solve(a, g)
     for solver, d in (("cg", g), ("ours", g * posterior.std**2)):
@@ -87,8 +87,8 @@ def test_the_first_steps_have_the_error_that_theory_gives(
     assert 0 < table.truth_error < 1e-12
 
 
-def test_conjugate_gradients_never_lose_ground_and_win(found: solvers.SolverComparison) -> None:
-    for table in found.tables:
+def test_conjugate_gradients_never_lose_ground_and_win(comparison: solvers.SolverComparison) -> None:
+    for table in comparison.tables:
         for solver in ("cg", "ours"):
             errors = [error for error in table.paths[solver].errors if error > 1e-10]
             assert len(errors) >= 5
@@ -97,8 +97,8 @@ def test_conjugate_gradients_never_lose_ground_and_win(found: solvers.SolverComp
         assert max(reached["ours"], reached["cg"]) < 0.1 * min(reached["neumann-paper"], reached["neumann-safe"])
 
 
-def test_the_products_that_look_for_a_safe_scale_are_counted(found: solvers.SolverComparison) -> None:
-    for table in found.tables:
+def test_the_products_that_look_for_a_safe_scale_are_counted(comparison: solvers.SolverComparison) -> None:
+    for table in comparison.tables:
         safe, paper = table.paths["neumann-safe"], table.paths["neumann-paper"]
         assert safe.products == list(range(solvers.POWER_PRODUCTS + 1, PRODUCTS + 1))
         assert safe.error_at(solvers.POWER_PRODUCTS) is None
@@ -106,15 +106,15 @@ def test_the_products_that_look_for_a_safe_scale_are_counted(found: solvers.Solv
 
 
 def test_without_a_stored_matrix_the_errors_are_the_same(
-    found: solvers.SolverComparison, posterior: MeanFieldGaussian, rows: Tensor, monkeypatch: pytest.MonkeyPatch
+    comparison: solvers.SolverComparison, posterior: MeanFieldGaussian, rows: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(solvers, "MOST_STORED", 0)
     again = solvers.compare_network("mlp", NETWORK, posterior, rows, 12, SEED)
-    for stored, free in zip(found.tables, again.tables, strict=True):
+    for stored, free in zip(comparison.tables, again.tables, strict=True):
         assert free.truth == "conjugate gradients"
         assert 0 < free.truth_error < 1e-4
         for solver, path in free.paths.items():
-            known = stored.paths[solver].errors[: len(path.errors)]
+            expected = stored.paths[solver].errors[: len(path.errors)]
             assert path.errors == pytest.approx(known, rel=1e-3, abs=free.truth_error)
 
 
@@ -122,15 +122,15 @@ def test_divergence_is_shown(
     posterior: MeanFieldGaussian, rows: Tensor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(solvers, "PAPER_VI", replace(solvers.PAPER_VI, scale=10.0))
-    found = solvers.compare_network("mlp", NETWORK, posterior, rows, 20, SEED)
-    for table in found.tables:
+    comparison = solvers.compare_network("mlp", NETWORK, posterior, rows, 20, SEED)
+    for table in comparison.tables:
         path = table.paths["neumann-paper"]
         assert table.paper_step > 2
         assert path.diverged
         assert path.errors[-1] > 1
         assert path.error_at(20) is None
         assert not table.paths["neumann-safe"].diverged
-    assert all(file.stat().st_size > 10_000 for file in solvers_figure.draw(found, tmp_path))
+    assert all(file.stat().st_size > 10_000 for file in solvers_figure.draw(comparison, tmp_path))
 
 
 def test_a_path_tells_when_it_gets_there() -> None:
@@ -150,9 +150,9 @@ def test_the_largest_curvature_from_below() -> None:
     assert many == pytest.approx(100, rel=1e-6)
 
 
-def test_a_comparison_survives_json_and_is_drawn(found: solvers.SolverComparison, tmp_path: Path) -> None:
-    again = solvers.SolverComparison.from_dict(json.loads(json.dumps(asdict(found))))
-    assert again == found
+def test_a_comparison_survives_json_and_is_drawn(comparison: solvers.SolverComparison, tmp_path: Path) -> None:
+    again = solvers.SolverComparison.from_dict(json.loads(json.dumps(asdict(comparison))))
+    assert again == comparison
     assert (again.n, again.sampled_rows, again.forgotten) == (700, 636, 64)
     png, svg = solvers_figure.draw(again, tmp_path)
     assert png.read_bytes().startswith(b"\x89PNG")
@@ -171,13 +171,13 @@ def test_what_cannot_be_compared_is_invalid_input(posterior: MeanFieldGaussian, 
 @pytest.mark.slow
 def test_the_perceptron_is_solved_to_a_thousandth_within_forty_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solvers, "MOST_STORED", 0)  # what is looked at are residuals, which need no matrix
-    told: list[tuple[str, float]] = []
-    found = solvers.compare_mlp(40, on_progress=lambda stage, fraction: told.append((stage, fraction)))
-    assert found.parameters == 2410
-    for table in found.tables:
+    stages: list[tuple[str, float]] = []
+    comparison = solvers.compare_mlp(40, on_progress=lambda stage, fraction: stages.append((stage, fraction)))
+    assert comparison.parameters == 2410
+    for table in comparison.tables:
         within = table.paths["ours"].products_to_residual(1e-3)
         assert within is not None
         assert within <= 40
         assert table.paths["neumann-paper"].products_to_residual(1e-3) is None
-    assert ("training", 1.0) in told
-    assert told[-1] == ("damping 10: ours", 1.0)
+    assert ("training", 1.0) in stages
+    assert stages[-1] == ("damping 10: ours", 1.0)

@@ -29,7 +29,7 @@ def rows(n: int = 200) -> torch.Tensor:
 
 def samples(width: float = 1.0, chains: int = 4, each: int = 1000, apart: float = 0.0) -> SampleSet:
     """Independent draws of the exact posterior; wider, or the chains set apart, if asked."""
-    mean, covariance = FAMILY.exact(rows())
+    mean, covariance = FAMILY.exact_posterior(rows())
     noise = torch.randn(chains * each, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     chain = torch.arange(chains).repeat_interleave(each)
     offsets = width * noise @ torch.linalg.cholesky(covariance).T
@@ -51,7 +51,7 @@ def test_the_residual_is_in_units_of_the_posterior() -> None:
     optimum = FAMILY.optimum(data)
     gap = torch.tensor([0.01, 0.0, 0.0], dtype=torch.float64) * optimum.std
     found = check_variational(FAMILY, MeanFieldGaussian(optimum.mean + gap, optimum.std), data)
-    hessian = torch.linalg.inv(FAMILY.exact(data)[1])
+    hessian = torch.linalg.inv(FAMILY.exact_posterior(data)[1])
     assert found.numbers["residual"] == pytest.approx(float((optimum.std * (hessian @ gap)).norm()), rel=1e-9)
     assert found.levels == ("proved",)
     assert 4.9e-5 < found.distance < 5.2e-5

@@ -13,7 +13,7 @@ from torch import Tensor
 from ml.errors import InvalidInput, NumericalFailure
 from ml.forgetting import network as network_forgetting
 from ml.forgetting.network import (
-    OURS,
+    DEFAULT_RECIPE,
     NetworkRecipe,
     descended,
     forget_network,
@@ -22,7 +22,7 @@ from ml.forgetting.network import (
     sampled_precision,
     trusted_step,
 )
-from ml.inference.averaged_descent import Settling
+from ml.inference.averaged_descent import AveragedDescent
 from ml.models.network import Network
 from ml.models.network_energy import NetworkEnergy, frozen_draws
 from ml.posteriors.mean_field import MeanFieldGaussian
@@ -38,7 +38,7 @@ from tests.ml.networks import (
     random_theta,
 )
 
-EXACT = NetworkRecipe(draws=2, damping=1e-9, tolerance=1e-12, most_products=200)
+EXACT = NetworkRecipe(draws=2, damping=1e-9, tolerance=1e-12, max_products=200)
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -67,7 +67,7 @@ def test_undamped_it_is_the_exact_influence_where_logits_are_linear() -> None:
     energy = NetworkEnergy(network, data, theta.unsqueeze(0))
     forgotten, precision = torch.arange(3), torch.full_like(theta, network.prior_std**-2)
     # The exact influence is a first-order answer: an agreement near 0 accepts it wherever it leads.
-    step = influence(energy, precision, forgotten, seeded(), replace(EXACT, least_agreement=1e-9))
+    step = influence(energy, precision, forgotten, seeded(), replace(EXACT, min_agreement=1e-9))
     matrix = dense_gauss_newton(network, theta, data[3:]) + torch.diag(precision)
     at = theta.clone().requires_grad_()
     group = torch.autograd.grad(-network.log_likelihood(at, data[:3]).sum(), at)[0]
@@ -79,7 +79,7 @@ def test_descent_brings_a_large_group_to_the_minimum_without_it() -> None:
     energy, posterior = trained(OneLayer(), 100, std=0.02)
     forgotten = torch.arange(30)
     truth = minimised(energy, rows_of(energy, forgotten))
-    recipe = replace(OURS, draws=2, large_share=0.3, descent=Settling(500, 300, 40, 1e-2))
+    recipe = replace(DEFAULT_RECIPE, draws=2, large_share=0.3, descent=AveragedDescent(500, 300, 40, 1e-2))
     step = influence(energy, posterior.std**-2, forgotten, seeded(), recipe)
     far = descended(energy, step.drift, forgotten, seeded(), recipe)
     assert float((far - truth).norm()) < 0.5 * float((step.drift - truth).norm())
@@ -91,7 +91,7 @@ def test_the_curvature_comes_from_the_first_half_of_the_chosen_rows_and_is_scale
     network, theta, data = OneLayer(), random_theta(OneLayer()), learnable_rows(OneLayer(), 60)
     energy, rows = NetworkEnergy(network, data, theta.unsqueeze(0)), torch.arange(60)
     downhill, precision = 0.01 * random_theta(network, 3), torch.full_like(theta, 2.0)
-    recipe = replace(EXACT, least_agreement=1e-9, damping=0.5)
+    recipe = replace(EXACT, min_agreement=1e-9, damping=0.5)
     step = trusted_step(energy, precision, downhill, rows, 20, seeded(5), recipe)
     chosen = torch.randperm(60, generator=seeded(5))[:20]
     matrix = 3 * dense_gauss_newton(network, theta, data[chosen])
@@ -105,15 +105,17 @@ def test_the_agreement_is_one_where_the_energy_is_quadratic() -> None:
     data = labelled_rows(network, 1).repeat(40, 1)
     energy = NetworkEnergy(network, data, theta.unsqueeze(0))
     downhill, precision = 1e-4 * random_theta(network, 3), torch.full_like(theta, 4.0)
-    step = trusted_step(energy, precision, downhill, torch.arange(40), 20, seeded(), replace(OURS, tolerance=1e-8))
+    step = trusted_step(
+        energy, precision, downhill, torch.arange(40), 20, seeded(), replace(DEFAULT_RECIPE, tolerance=1e-8)
+    )
     assert step.agreement == pytest.approx(1.0, abs=1e-3)
 
 
 def test_where_the_first_agrees_bolder_steps_are_tried() -> None:
     energy, posterior = trained(OneLayer(), 200, std=0.02)
-    step = influence(energy, posterior.std**-2, torch.tensor([0, 7, 9]), seeded(), replace(OURS, draws=2))
-    assert step.damping < OURS.damping
-    assert step.agreement >= OURS.least_agreement
+    step = influence(energy, posterior.std**-2, torch.tensor([0, 7, 9]), seeded(), replace(DEFAULT_RECIPE, draws=2))
+    assert step.damping < DEFAULT_RECIPE.damping
+    assert step.agreement >= DEFAULT_RECIPE.min_agreement
     assert step.products >= 2
 
 
@@ -124,10 +126,10 @@ def test_the_damping_grows_until_the_judges_agree() -> None:
     data[:, :-1] *= 5
     energy = NetworkEnergy(network, data, theta.unsqueeze(0))
     unit, downhill = torch.ones_like(theta), 0.01 * random_theta(network, 3)
-    recipe = replace(OURS, damping=1.0, least_agreement=0.5, tolerance=1e-3)
+    recipe = replace(DEFAULT_RECIPE, damping=1.0, min_agreement=0.5, tolerance=1e-3)
     step = trusted_step(energy, unit, downhill, torch.arange(40), 1, seeded(), recipe)
     assert step.damping in [network_forgetting._GROWTH**grown for grown in range(1, 8)]
-    assert step.agreement >= recipe.least_agreement
+    assert step.agreement >= recipe.min_agreement
 
 
 def test_a_fall_that_was_not_predicted_is_luck_and_caution_goes_on() -> None:
@@ -140,7 +142,7 @@ def test_a_fall_that_was_not_predicted_is_luck_and_caution_goes_on() -> None:
         asked.append(damping)
         return network_forgetting._Trial(damping, nothing, *outcomes[damping])
 
-    assert network_forgetting._most_trusted(tried, OURS).damping == 160
+    assert network_forgetting._most_trusted(tried, DEFAULT_RECIPE).damping == 160
     assert asked == [10, 40, 2.5, 160]
 
 
@@ -154,7 +156,7 @@ def test_it_gives_up_where_no_damping_is_enough(monkeypatch: pytest.MonkeyPatch)
 def test_nothing_to_do_is_no_step() -> None:
     energy, posterior = trained(OneLayer(), 20, std=0.02)
     still = torch.zeros_like(posterior.mean)
-    step = trusted_step(energy, posterior.std**-2, still, torch.arange(20), 5, seeded(), OURS)
+    step = trusted_step(energy, posterior.std**-2, still, torch.arange(20), 5, seeded(), DEFAULT_RECIPE)
     assert torch.equal(step.drift, still)
     assert (step.products, step.residual) == (0, 0.0)
 
@@ -164,7 +166,7 @@ def test_forgetting_is_nearer_to_the_retrained_than_doing_nothing(network: Netwo
     energy, posterior = trained(network, 400, std=0.02)
     forgotten = torch.nonzero(energy.data[:, -1] == 1).flatten()[:20]
     truth = minimised(energy, rows_of(energy, forgotten))
-    after = forget_network(network, posterior, energy.data, forgotten, seeded(), replace(OURS, draws=2))
+    after = forget_network(network, posterior, energy.data, forgotten, seeded(), replace(DEFAULT_RECIPE, draws=2))
     drift = after.posterior.mean - posterior.mean
     assert float((drift - truth).norm()) < share * float(truth.norm())
     assert after.seconds > 0
@@ -175,19 +177,19 @@ def test_widths_grow_by_what_the_rows_gave_and_never_more_than_double() -> None:
     wide = torch.full((TINY.parameter_count,), 0.2, dtype=torch.float64)
     wide[::2] = 0.7  # beyond the prior's 0.5 already: it stays
     posterior = MeanFieldGaussian(random_theta(TINY), wide)
-    many = forget_network(TINY, posterior, data, torch.arange(n - 40), seeded(), replace(OURS, damping=1e4))
+    many = forget_network(TINY, posterior, data, torch.arange(n - 40), seeded(), replace(DEFAULT_RECIPE, damping=1e4))
     ratio = many.posterior.std / posterior.std
     assert bool((ratio >= 1 - 1e-12).all())
     assert torch.allclose(many.posterior.std[::2], wide[::2], rtol=1e-12, atol=0)
     assert float(ratio.max()) == pytest.approx(2.0, rel=1e-12)
-    few = forget_network(TINY, posterior, data, torch.tensor([3]), seeded(), replace(OURS, damping=1e4))
+    few = forget_network(TINY, posterior, data, torch.tensor([3]), seeded(), replace(DEFAULT_RECIPE, damping=1e4))
     assert 1.0 < float((few.posterior.std / posterior.std)[1::2].median()) < float(ratio[1::2].median())
 
 
 def test_forgetting_stops_at_the_width_of_the_prior() -> None:
     data, std = learnable_rows(TINY, 200), torch.full((TINY.parameter_count,), 0.45, dtype=torch.float64)
     posterior = MeanFieldGaussian(random_theta(TINY), std)
-    after = forget_network(TINY, posterior, data, torch.arange(160), seeded(), replace(OURS, damping=1e4))
+    after = forget_network(TINY, posterior, data, torch.arange(160), seeded(), replace(DEFAULT_RECIPE, damping=1e4))
     assert float(after.posterior.std.max()) == pytest.approx(TINY.prior_std, rel=1e-12)
 
 
@@ -196,12 +198,12 @@ def test_all_samples_drift_alike_and_keep_their_chains() -> None:
     noise = torch.randn(10, TINY.parameter_count, generator=seeded(2), dtype=torch.float64)
     before = SampleSet(posterior.mean + 0.02 * noise, torch.arange(10) % 2)
     forgotten = torch.nonzero(energy.data[:, -1] == 1).flatten()[:15]
-    after = forget_network_samples(TINY, before, energy.data, forgotten, seeded(), replace(OURS, draws=4))
+    after = forget_network_samples(TINY, before, energy.data, forgotten, seeded(), replace(DEFAULT_RECIPE, draws=4))
     moved = after.sample_set.samples - before.samples
     assert torch.allclose(moved, moved[0].expand(10, -1), rtol=0, atol=1e-14)
     assert float(moved[0].norm()) > 1e-3
     assert torch.equal(after.sample_set.chain, before.chain)
-    again = forget_network_samples(TINY, before, energy.data, forgotten, seeded(), replace(OURS, draws=4))
+    again = forget_network_samples(TINY, before, energy.data, forgotten, seeded(), replace(DEFAULT_RECIPE, draws=4))
     assert torch.equal(again.sample_set.samples, after.sample_set.samples)
 
 
@@ -209,7 +211,7 @@ def test_samples_descend_for_groups_for_which_a_posterior_at_rest_does_not() -> 
     energy, posterior = trained(TINY, 300, std=0.02)
     samples = SampleSet(energy.draws, torch.zeros(2, dtype=torch.int64))
     forgotten = torch.arange(4)
-    still = forget_network(TINY, posterior, energy.data, forgotten, seeded(), replace(OURS, draws=2))
+    still = forget_network(TINY, posterior, energy.data, forgotten, seeded(), replace(DEFAULT_RECIPE, draws=2))
     assert torch.equal(still.posterior.mean, posterior.mean + still.step.drift)
     after = forget_network_samples(TINY, samples, energy.data, forgotten, seeded())
     assert not torch.allclose(after.sample_set.samples, samples.samples + after.step.drift, rtol=0, atol=1e-4)
@@ -218,7 +220,7 @@ def test_samples_descend_for_groups_for_which_a_posterior_at_rest_does_not() -> 
 def test_the_sampled_precision_is_near_the_exact_diagonal() -> None:
     data, theta = labelled_rows(TINY, 400), random_theta(TINY)
     energy = NetworkEnergy(TINY, data, theta.unsqueeze(0))
-    recipe = replace(OURS, least_rows=200)
+    recipe = replace(DEFAULT_RECIPE, min_rows=200)
     found = torch.stack([sampled_precision(energy, seeded(seed), recipe) for seed in range(40)]).mean(0)
     exact = dense_gauss_newton(TINY, theta, data).diagonal() + TINY.prior_std**-2
     assert torch.allclose(found, exact, rtol=0.25, atol=0)
@@ -226,7 +228,7 @@ def test_the_sampled_precision_is_near_the_exact_diagonal() -> None:
 
 def test_the_generator_decides_the_result() -> None:
     energy, posterior = trained(TINY, 200, std=0.02)
-    forgotten, recipe = torch.tensor([1, 5, 8]), replace(OURS, draws=2)
+    forgotten, recipe = torch.tensor([1, 5, 8]), replace(DEFAULT_RECIPE, draws=2)
     first, again, other = (
         forget_network(TINY, posterior, energy.data, forgotten, seeded(seed), recipe).posterior for seed in (0, 0, 1)
     )
@@ -238,7 +240,7 @@ def test_a_single_retained_row_both_gives_the_curvature_and_judges() -> None:
     network = OneLayer()
     data, theta = labelled_rows(network, 2), 0.1 * random_theta(network)
     energy = NetworkEnergy(network, data, theta.unsqueeze(0))
-    step = influence(energy, torch.full_like(theta, 4.0), torch.tensor([0]), seeded(), OURS)
+    step = influence(energy, torch.full_like(theta, 4.0), torch.tensor([0]), seeded(), DEFAULT_RECIPE)
     assert float(step.drift.norm()) > 0
 
 
@@ -281,32 +283,33 @@ def test_what_does_not_fit_the_network_is_refused_and_nothing_changes() -> None:
 
 
 def test_a_recipe_is_checked_and_its_sample_is_within_limits() -> None:
-    assert OURS.sample_size(forgotten=1, retained=50_000) == 512
-    assert OURS.sample_size(forgotten=100, retained=50_000) == 800
-    assert OURS.sample_size(forgotten=5_000, retained=50_000) == 6144
-    assert OURS.sample_size(forgotten=100, retained=1_000) == 500
-    assert OURS.sample_size(forgotten=100, retained=1) == 1
+    assert DEFAULT_RECIPE.sample_size(forgotten=1, retained=50_000) == 512
+    assert DEFAULT_RECIPE.sample_size(forgotten=100, retained=50_000) == 800
+    assert DEFAULT_RECIPE.sample_size(forgotten=5_000, retained=50_000) == 6144
+    assert DEFAULT_RECIPE.sample_size(forgotten=100, retained=1_000) == 500
+    assert DEFAULT_RECIPE.sample_size(forgotten=100, retained=1) == 1
     with pytest.raises(InvalidInput, match="positive damping"):
         NetworkRecipe(damping=0.0)
     with pytest.raises(InvalidInput, match="between 0 and 1"):
-        NetworkRecipe(least_agreement=1.0)
-    with pytest.raises(InvalidInput, match="most_rows"):
-        NetworkRecipe(most_rows=0)
+        NetworkRecipe(min_agreement=1.0)
+    with pytest.raises(InvalidInput, match="max_rows"):
+        NetworkRecipe(max_rows=0)
 
 
 MEMORY_SCRIPT = """
 import dataclasses
 import resource
 import torch
-from ml.inference.averaged_descent import Settling
+from ml.inference.averaged_descent import AveragedDescent
 from ml.models.lenet import LeNet5
-from ml.forgetting.network import OURS, forget_network
+from ml.forgetting.network import DEFAULT_RECIPE, forget_network
 
 torch.set_num_threads(1)
 network, generator = LeNet5(), torch.Generator().manual_seed(0)
 data = torch.rand(60_000, 1025, generator=generator) - 0.5
 data[:, -1] = torch.arange(60_000) % 10
-short = dataclasses.replace(OURS, descent=Settling(iterations=20, averaged=10))  # memory is the same at each
+# Few iterations: memory is the same at each.
+short = dataclasses.replace(DEFAULT_RECIPE, descent=AveragedDescent(iterations=20, averaged=10))
 forget_network(network, network.initial(seed=1), data, torch.arange(0, 60_000, 10), generator, short)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

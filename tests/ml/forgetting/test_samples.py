@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ml.baselines.paper import PaperRecipe, forget_samples
 from ml.errors import InvalidInput, NumericalFailure
-from ml.forgetting.groups import retained_rows
+from ml.forgetting.retained import retained_rows
 from ml.forgetting.samples import Moved, affine_map, affine_map_matrix_free, shift, transport
 from ml.models.likelihood import Likelihood
 from ml.models.potential import Potential

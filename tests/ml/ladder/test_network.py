@@ -8,16 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from ml.certify.network import certify_network
+from ml.certify.network.certificate import certify_network
 from ml.errors import InvalidInput, NumericalFailure
 from ml.forgetting import network as network_forgetting
-from ml.inference.averaged_descent import Settling
+from ml.inference.averaged_descent import AveragedDescent
 from ml.inference.bayes_by_backprop import SAFE_BNN, train_network
-from ml.inference.network_training import bring_to_rest, train_to_rest
-from ml.ladder.climb import Climbed
-from ml.ladder.network import forget_trained_network
+from ml.inference.network_training import converge_means, train_to_convergence
+from ml.ladder.climb import Outcome, Step
+from ml.ladder.network import forget
 from ml.ladder.policy import Policy
-from ml.ladder.variational import Step
 from ml.models.mlp import MLP
 from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.networks import learnable_rows
@@ -25,7 +24,7 @@ from tests.ml.networks import learnable_rows
 NETWORK = MLP(dimensions=8, hidden=4, classes=3, prior_std=0.3)
 FORGOTTEN = torch.arange(6)
 LOOSE = Policy(0.1, level="estimated")
-BRIEF, REST = replace(SAFE_BNN, iterations=100, decay_every=25, learning_rate=1e-2), Settling(60, 40)
+BRIEF, REST = replace(SAFE_BNN, iterations=100, decay_every=25, learning_rate=1e-2), AveragedDescent(60, 40)
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +35,17 @@ def data() -> Tensor:
 @pytest.fixture(scope="module")
 def trained(data: Tensor) -> MeanFieldGaussian:
     training = replace(SAFE_BNN, iterations=600, decay_every=150, learning_rate=1e-2)
-    return train_to_rest(NETWORK, data, 1, training, Settling(300, 200))
+    return train_to_convergence(NETWORK, data, 1, training, AveragedDescent(300, 200))
 
 
 @pytest.fixture(scope="module")
-def forgot(data: Tensor, trained: MeanFieldGaussian) -> tuple[Climbed[MeanFieldGaussian], list[Step]]:
+def forgot(data: Tensor, trained: MeanFieldGaussian) -> tuple[Outcome[MeanFieldGaussian], list[Step]]:
     told: list[Step] = []
-    return forget_trained_network(NETWORK, trained, data, FORGOTTEN, LOOSE, on_step=told.append), told
+    return forget(NETWORK, trained, data, FORGOTTEN, LOOSE, on_step=told.append), told
 
 
 def test_a_loose_policy_is_met_by_the_influence_step(
-    forgot: tuple[Climbed[MeanFieldGaussian], list[Step]], trained: MeanFieldGaussian
+    forgot: tuple[Outcome[MeanFieldGaussian], list[Step]], trained: MeanFieldGaussian
 ) -> None:
     outcome, told = forgot
     assert [(rung.name, rung.solver) for rung in outcome.rungs] == [("influence", "conjugate gradients")]
@@ -58,7 +57,7 @@ def test_a_loose_policy_is_met_by_the_influence_step(
 
 
 def test_an_update_that_was_skipped_is_certified_worse(
-    forgot: tuple[Climbed[MeanFieldGaussian], list[Step]], trained: MeanFieldGaussian, data: Tensor
+    forgot: tuple[Outcome[MeanFieldGaussian], list[Step]], trained: MeanFieldGaussian, data: Tensor
 ) -> None:
     skipped = certify_network(NETWORK, trained, trained, data, FORGOTTEN, torch.Generator().manual_seed(2))
     assert skipped.epsilon > 2 * forgot[0].certificate.epsilon
@@ -68,7 +67,7 @@ def test_an_update_that_was_skipped_is_certified_worse(
 def test_a_strict_policy_climbs_to_retraining_and_says_so(trained: MeanFieldGaussian, data: Tensor) -> None:
     progress: list[tuple[str, float]] = []
     told: list[Step] = []
-    outcome = forget_trained_network(
+    outcome = forget(
         NETWORK,
         trained,
         data,
@@ -92,20 +91,18 @@ def test_a_warm_restart_forgets_and_does_not_go_on_with_training(data: Tensor) -
     """From a posterior that is not at rest: plain descent mends that, and leads farther away than doing nothing."""
     training, group = replace(BRIEF, iterations=300, decay_every=100), torch.arange(100)
     before = train_network(NETWORK, data, NETWORK.initial(1), training, torch.Generator().manual_seed(1)).posterior
-    settling, policy = Settling(300, 200, learning_rate=1e-3), Policy(1e-9, level="estimated", rungs=("warm",))
-    found = forget_trained_network(NETWORK, before, data, group, policy, settling=settling).certificate.constants
-    plain = bring_to_rest(NETWORK, before, data[100:], torch.Generator().manual_seed(3), settling)
+    descent, policy = AveragedDescent(300, 200, learning_rate=1e-3), Policy(1e-9, level="estimated", rungs=("warm",))
+    found = forget(NETWORK, before, data, group, policy, descent=descent).certificate.constants
+    plain = converge_means(NETWORK, before, data[100:], torch.Generator().manual_seed(3), descent)
     farther = certify_network(NETWORK, before, plain, data, group, torch.Generator().manual_seed(2)).constants
     assert found.excess < 0.9 * found.excess_of_nothing < 0.9 * farther.excess
 
 
 def test_a_bound_that_must_be_proved_is_to_be_had_by_retraining_only(trained: MeanFieldGaussian, data: Tensor) -> None:
-    outcome = forget_trained_network(
-        NETWORK, trained, data, FORGOTTEN, Policy(0.1, level="proved"), training=BRIEF, settling=REST
-    )
+    outcome = forget(NETWORK, trained, data, FORGOTTEN, Policy(0.1, level="proved"), training=BRIEF, descent=REST)
     assert [rung.name for rung in outcome.rungs] == ["retrain"]
     assert (outcome.certificate.level, outcome.policy_met) == ("retrained", True)
-    again = train_to_rest(NETWORK, data[6:], 0, BRIEF, REST)
+    again = train_to_convergence(NETWORK, data[6:], 0, BRIEF, REST)
     assert torch.equal(outcome.posterior.mean, again.mean)
 
 
@@ -114,7 +111,7 @@ def test_a_step_that_nothing_supports_is_told_and_the_climb_goes_on(
 ) -> None:
     monkeypatch.setattr(network_forgetting, "_tilted", lambda *_: lambda _drift: 1.0)
     policy = Policy(0.1, level="estimated", rungs=("influence", "retrain"))
-    outcome = forget_trained_network(NETWORK, trained, data, FORGOTTEN, policy, training=BRIEF, settling=REST)
+    outcome = forget(NETWORK, trained, data, FORGOTTEN, policy, training=BRIEF, descent=REST)
     failed, retrained = outcome.rungs
     assert "no step lowers the energy" in str(failed.failure)
     assert (retrained.name, outcome.policy_met) == ("retrain", True)
@@ -122,7 +119,7 @@ def test_a_step_that_nothing_supports_is_told_and_the_climb_goes_on(
 
 def test_what_cannot_be_forgotten_is_invalid_input(trained: MeanFieldGaussian, data: Tensor) -> None:
     with pytest.raises(InvalidInput, match="12 rows would be left"):
-        forget_trained_network(NETWORK, trained, data, torch.arange(988), LOOSE)
+        forget(NETWORK, trained, data, torch.arange(988), LOOSE)
     policy = Policy(0.1, level="estimated", rungs=("newton",))
     with pytest.raises(NumericalFailure, match="allow influence, warm or retrain"):
-        forget_trained_network(NETWORK, trained, data, FORGOTTEN, policy)
+        forget(NETWORK, trained, data, FORGOTTEN, policy)

@@ -6,7 +6,6 @@ from ml.certify import Certificate
 from ml.certify.certificate import Level
 from ml.errors import InvalidInput
 from ml.ladder.policy import Policy
-from vocabulary.rungs import RUNGS
 
 
 def certificate(epsilon: float, level: Level) -> Certificate:
@@ -47,8 +46,3 @@ def test_it_is_met_by_a_bound_within_it_at_the_level_required() -> None:
     assert not policy.met_by(certificate(1e-4, "none"))
     assert not policy.met_by(certificate(math.nan, "proved"))
     assert not Policy(1e-3).met_by(certificate(1e-4, "estimated"))
-
-
-def test_where_retraining_is_required_nothing_else_is_climbed() -> None:
-    assert Policy(1.0, level="retrained").climbed == ("retrain",)
-    assert Policy(1.0).climbed == RUNGS

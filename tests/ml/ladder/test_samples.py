@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from ml.errors import InvalidInput, NumericalFailure
+from ml.ladder.climb import Step
 from ml.ladder.policy import Policy
-from ml.ladder.samples import forget_sample_set
-from ml.ladder.variational import Step
+from ml.ladder.samples import forget
 from ml.models.linear import LinearRegression
 from ml.posteriors.sample_set import SampleSet
 from vocabulary.rungs import RungName
@@ -24,7 +24,7 @@ def rows(n: int = 300) -> torch.Tensor:
 
 
 def samples(data: torch.Tensor, width: float = 1.0) -> SampleSet:
-    mean, covariance = FAMILY.exact(data)
+    mean, covariance = FAMILY.exact_posterior(data)
     noise = torch.randn(2000, 2, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     offsets = width * noise @ torch.linalg.cholesky(covariance).T
     return SampleSet(mean + offsets, torch.arange(4).repeat_interleave(500))
@@ -32,19 +32,19 @@ def samples(data: torch.Tensor, width: float = 1.0) -> SampleSet:
 
 def mirrored(data: torch.Tensor) -> SampleSet:
     """Each with its mirror image: their mean is the exact one, without the error of so many draws."""
-    drawn, (mean, _) = samples(data), FAMILY.exact(data)
+    drawn, (mean, _) = samples(data), FAMILY.exact_posterior(data)
     return SampleSet(torch.cat([drawn.samples, 2 * mean - drawn.samples]), drawn.chain.repeat(2))
 
 
 def steepness(data: torch.Tensor, theta: torch.Tensor) -> float:
     """In closed form: the potential is quadratic around the exact mean."""
-    mean, covariance = FAMILY.exact(data)
+    mean, covariance = FAMILY.exact_posterior(data)
     return float(torch.linalg.solve(covariance, theta - mean).norm())
 
 
 def test_a_small_group_is_forgotten_by_the_first_order_map() -> None:
     data = rows()
-    outcome = forget_sample_set(FAMILY, samples(data), data, torch.arange(3), ESTIMATED)
+    outcome = forget(FAMILY, samples(data), data, torch.arange(3), ESTIMATED)
     assert [rung.name for rung in outcome.rungs] == ["influence"]
     assert (outcome.certificate.level, outcome.policy_met) == ("estimated", True)
     assert outcome.certificate.epsilon <= 1e-2
@@ -54,12 +54,10 @@ def test_a_large_group_takes_the_whole_map_which_is_exact_here() -> None:
     data = rows()
     told: list[str] = []
     policy = Policy(1e-6, level="estimated")
-    outcome = forget_sample_set(
-        FAMILY, samples(data), data, torch.arange(120), policy, lambda phase, _: told.append(phase)
-    )
+    outcome = forget(FAMILY, samples(data), data, torch.arange(120), policy, lambda phase, _: told.append(phase))
     assert [rung.name for rung in outcome.rungs] == ["influence", "newton"]
     assert outcome.rungs[0].epsilon > 1e-6 >= outcome.certificate.epsilon
-    mean, covariance = FAMILY.exact(data[120:])
+    mean, covariance = FAMILY.exact_posterior(data[120:])
     far = torch.linalg.solve(torch.linalg.cholesky(covariance), outcome.posterior.mean - mean)
     assert float(far.norm()) < 4 * math.sqrt(2 / 2000)
     assert told == ["diagnostics", "influence", "newton", "done"]
@@ -69,7 +67,7 @@ def test_a_large_group_takes_the_whole_map_which_is_exact_here() -> None:
 def test_a_rung_tells_the_gradient_where_it_led(rung: RungName) -> None:
     data, seen = rows(), list[Step]()
     policy = Policy(1e-2, level="estimated", rungs=(rung,))
-    outcome = forget_sample_set(FAMILY, samples(data), data, torch.arange(3), policy, on_step=seen.append)
+    outcome = forget(FAMILY, samples(data), data, torch.arange(3), policy, on_step=seen.append)
     assert [(step.rung, step.step) for step in seen] == [(rung, 1)]
     assert seen[0].residual == pytest.approx(steepness(data[3:], outcome.posterior.mean), rel=1e-6)
     assert 0 < seen[0].seconds <= outcome.seconds
@@ -78,11 +76,11 @@ def test_a_rung_tells_the_gradient_where_it_led(rung: RungName) -> None:
 def test_the_whole_map_ends_where_the_retained_rows_pull_nowhere() -> None:
     data, seen = rows(), list[Step]()
     policy = Policy(1e-6, level="estimated")
-    forget_sample_set(FAMILY, mirrored(data), data, torch.arange(120), policy, on_step=seen.append)
+    forget(FAMILY, mirrored(data), data, torch.arange(120), policy, on_step=seen.append)
     assert [step.rung for step in seen] == ["influence", "newton"]
     first, whole = (step.residual for step in seen)
     # Doing nothing leaves the forgotten rows' whole pull; the first order leaves less of it, the whole map none.
-    assert steepness(data[120:], FAMILY.exact(data)[0]) > first > 1e-3
+    assert steepness(data[120:], FAMILY.exact_posterior(data)[0]) > first > 1e-3
     assert whole < 1e-9 * first
     assert seen[0].seconds < seen[1].seconds
 
@@ -91,18 +89,18 @@ def test_the_whole_map_ends_where_the_retained_rows_pull_nowhere() -> None:
 def test_a_bound_that_must_be_proved_is_not_to_be_had_from_samples_but_by_drawing_anew() -> None:
     data, seen = rows(), list[Step]()
     policy = Policy(1e-2, level="proved")
-    outcome = forget_sample_set(FAMILY, samples(data), data, torch.arange(3), policy, on_step=seen.append)
+    outcome = forget(FAMILY, samples(data), data, torch.arange(3), policy, on_step=seen.append)
     assert [rung.name for rung in outcome.rungs] == [step.rung for step in seen] == ["retrain"]
     assert seen[0].residual == pytest.approx(steepness(data[3:], outcome.posterior.mean), rel=1e-6)
     assert (outcome.certificate.level, outcome.certificate.epsilon, outcome.policy_met) == ("retrained", 0.0, True)
-    mean, covariance = FAMILY.exact(data[3:])
+    mean, covariance = FAMILY.exact_posterior(data[3:])
     assert torch.allclose(outcome.posterior.mean, mean, rtol=0, atol=0.2 * float(covariance.diagonal().max().sqrt()))
 
 
 def test_samples_that_are_too_wide_are_not_certified() -> None:
     data = rows()
     policy = Policy(1e-2, level="estimated", rungs=("influence", "newton"))
-    outcome = forget_sample_set(FAMILY, samples(data, width=1.5), data, torch.arange(3), policy)
+    outcome = forget(FAMILY, samples(data, width=1.5), data, torch.arange(3), policy)
     assert (outcome.certificate.level, outcome.policy_met) == ("none", False)
     assert any("times as wide" in reason for reason in outcome.certificate.reasons)
 
@@ -110,13 +108,13 @@ def test_samples_that_are_too_wide_are_not_certified() -> None:
 def test_a_policy_without_a_rung_for_samples_is_told() -> None:
     data = rows()
     with pytest.raises(NumericalFailure, match="allow influence, newton or retrain"):
-        forget_sample_set(FAMILY, samples(data), data, torch.arange(3), Policy(1.0, rungs=("influence", "warm")))
+        forget(FAMILY, samples(data), data, torch.arange(3), Policy(1.0, rungs=("influence", "warm")))
 
 
 def test_a_budget_ends_the_climb() -> None:
     data = rows()
     policy = Policy(1e-12, level="estimated", seconds=1e-9)
-    outcome = forget_sample_set(FAMILY, samples(data), data, torch.arange(120), policy)
+    outcome = forget(FAMILY, samples(data), data, torch.arange(120), policy)
     assert [rung.name for rung in outcome.rungs] == ["influence"]
     assert not outcome.policy_met
 
@@ -124,4 +122,4 @@ def test_a_budget_ends_the_climb() -> None:
 def test_rows_that_cannot_be_forgotten_are_invalid_input() -> None:
     data = rows()
     with pytest.raises(InvalidInput, match="at least one"):
-        forget_sample_set(FAMILY, samples(data), data, torch.tensor([], dtype=torch.int64), ESTIMATED)
+        forget(FAMILY, samples(data), data, torch.tensor([], dtype=torch.int64), ESTIMATED)

@@ -12,8 +12,9 @@ from ml.errors import InvalidInput, NumericalFailure
 from ml.forgetting.variational import influence_step
 from ml.inference.variational import train
 from ml.ladder import variational as ladder
+from ml.ladder.climb import RungRecord, Step
 from ml.ladder.policy import Policy
-from ml.ladder.variational import Rung, Step, forget
+from ml.ladder.variational import forget
 from ml.models.family import Expansion
 from ml.models.gmm import GaussianMixture
 from ml.posteriors.mean_field import MeanFieldGaussian
@@ -73,7 +74,7 @@ def test_every_rung_is_recorded_with_its_bound(scene: Scene) -> None:
 
 
 def test_a_rung_without_a_bound_is_plain_json() -> None:
-    rung = Rung("influence", 1, math.inf, "none", 0.5)
+    rung = RungRecord("influence", 1, math.inf, "none", 0.5)
     assert json.loads(json.dumps(rung.to_dict(), allow_nan=False)) == {
         "name": "influence",
         "steps": 1,
@@ -151,7 +152,11 @@ def test_data_and_posterior_are_checked_first(scene: Scene) -> None:
         forget(scene.family, scene.posterior, broken, rows(1), Policy(1e-6))
     with pytest.raises(InvalidInput, match="this mixture needs"):
         forget(
-            scene.family, MeanFieldGaussian(scene.posterior.mean.T, scene.posterior.std.T), scene.data, rows(1), 1e-6
+            scene.family,
+            MeanFieldGaussian(scene.posterior.mean.T, scene.posterior.std.T),
+            scene.data,
+            rows(1),
+            Policy(1e-6),
         )
 
 

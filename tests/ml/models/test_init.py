@@ -4,8 +4,9 @@ from importlib.metadata import EntryPoint, EntryPoints
 import pytest
 
 from ml.errors import InvalidInput
-from ml.models import build
+from ml.models import build, build_family
 from ml.models.gmm import GaussianMixture
+from ml.models.mlp import MLP
 from vocabulary import families
 
 CONFIG = {"components": 4, "dimensions": 2, "prior_std": 1.0}
@@ -51,3 +52,11 @@ def test_the_error_for_an_unknown_family_lists_the_available_families() -> None:
 def test_a_wrong_configuration_is_invalid_input(config: Mapping[str, object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         build("gaussian-mixture", config)
+
+
+def test_a_network_is_a_model_but_not_a_family_with_closed_forms() -> None:
+    config = {"dimensions": 2, "hidden": 3, "classes": 2}
+    assert build("mlp", config) == MLP(2, 3, 2)
+    with pytest.raises(InvalidInput, match="'mlp' is a network"):
+        build_family("mlp", config)
+    assert build_family("gaussian-mixture", CONFIG) == GaussianMixture(4, 2, 1.0)

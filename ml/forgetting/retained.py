@@ -32,7 +32,7 @@ def retained_positions(data: Tensor, forgotten: Tensor) -> Tensor:
     return torch.nonzero(keep).flatten()
 
 
-def retained_of_sampled(likelihood: Likelihood, samples: Tensor, data: Tensor, forgotten: Tensor) -> Tensor:
+def retained_rows_of_samples(likelihood: Likelihood, samples: Tensor, data: Tensor, forgotten: Tensor) -> Tensor:
     """The retained rows, if samples (T×p), data and forgotten fit the likelihood and one another."""
     if samples.ndim != 2 or samples.shape[1] != likelihood.parameter_count or len(samples) == 0:
         raise InvalidInput(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ml.errors import InvalidInput
-from ml.forgetting.groups import retained_of_sampled, retained_rows
+from ml.forgetting.retained import retained_rows, retained_rows_of_samples
 from tests.ml.likelihoods import Mixture
 
 DATA = torch.arange(20, dtype=torch.float64).reshape(10, 2)
@@ -20,7 +20,7 @@ def rows(*positions: int) -> Tensor:
 
 def test_what_is_not_forgotten_is_retained_in_its_order() -> None:
     assert retained_rows(DATA, rows(9, 0, 4))[:, 0].tolist() == [2, 4, 6, 10, 12, 14, 16]
-    assert torch.equal(retained_of_sampled(Mixture(), SAMPLES, DATA, rows(3)), retained_rows(DATA, rows(3)))
+    assert torch.equal(retained_rows_of_samples(Mixture(), SAMPLES, DATA, rows(3)), retained_rows(DATA, rows(3)))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_rows_that_cannot_be_forgotten_are_invalid_input(forgotten: Tensor, mess
     with pytest.raises(InvalidInput, match=message):
         retained_rows(DATA, forgotten)
     with pytest.raises(InvalidInput, match=message):
-        retained_of_sampled(Mixture(), SAMPLES, DATA, forgotten)
+        retained_rows_of_samples(Mixture(), SAMPLES, DATA, forgotten)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_rows_that_cannot_be_forgotten_are_invalid_input(forgotten: Tensor, mess
 )
 def test_samples_that_do_not_fit_are_invalid_input(samples: Tensor, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        retained_of_sampled(Mixture(), samples, DATA, rows(1))
+        retained_rows_of_samples(Mixture(), samples, DATA, rows(1))
 
 
 def test_the_likelihood_has_its_say() -> None:
     with pytest.raises(InvalidInput, match="columns"):
-        retained_of_sampled(Mixture(), SAMPLES, DATA[:, :1], rows(1))
+        retained_rows_of_samples(Mixture(), SAMPLES, DATA[:, :1], rows(1))
