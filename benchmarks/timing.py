@@ -1,4 +1,4 @@
-"""How much of a processor something took, beside what it gave."""
+"""Processor time of a call."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def timed(action: Callable[[], T]) -> tuple[float, T]:
-    """Seconds of processor time: what else runs on the machine would count towards the time on a clock."""
+    """Return the seconds of processor time and the result. Wall-clock time would count other programs too."""
     started = time.process_time()
     result = action()
     return time.process_time() - started, result

@@ -1,4 +1,4 @@
-"""The figure of the benchmark of certificates: every bound against the divergence it bounds."""
+"""Figure of the certificate benchmark: every bound over the divergence it bounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS: dict[Kind, tuple[str, str]] = {
 
 
 def draw(report: Report, trials: Sequence[Trial], folder: Path) -> list[Path]:
-    """Written as PNG and SVG. What has no ratio has no place on logarithmic axes; the title says how many those are."""
+    """Draw the figure as PNG and SVG. Trials without a ratio do not fit logarithmic axes; the title counts them."""
     figure = Figure(figsize=(6.4, 5.6), layout="constrained")
     panel = figure.subplots()
     panel.set_title(
@@ -30,8 +30,8 @@ def draw(report: Report, trials: Sequence[Trial], folder: Path) -> list[Path]:
     )
     drawn = [trial for trial in trials if trial.ratio is not None]
     for kind, (label, colour) in KINDS.items():
-        own = [trial for trial in drawn if trial.kind == kind]
-        kl, bound = [trial.kl for trial in own], [trial.epsilon for trial in own]
+        of_kind = [trial for trial in drawn if trial.kind == kind]
+        kl, bound = [trial.kl for trial in of_kind], [trial.epsilon for trial in of_kind]
         panel.scatter(kl, bound, s=12, color=colour, alpha=0.6, linewidths=0, label=label)
     panel.axline((report.epsilon, report.epsilon), (report.epsilon / 10, report.epsilon / 10), color="black", lw=0.8)
     panel.axhline(report.epsilon, color="grey", linewidth=0.8, linestyle=":", label=f"policy: {report.epsilon:g}")

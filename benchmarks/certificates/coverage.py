@@ -1,9 +1,9 @@
-"""Do the intervals on sample-set certificates hold the truth? Random deletions from linear and logistic regressions.
+"""Coverage of the intervals on sample-set certificates: random deletions from linear and logistic regressions.
 
-Each trial draws data, chains that leave p(θ | S) exactly invariant, a group to forget and a map, and lets
-`certify_samples` estimate the divergence that `coverage_truth` knows. (The affine map of a linear regression is left
-out: it is exact, and every interval would hold its 0.) Groups go from one row to three quarters of all, so that some
-maps fail and their certificates have to be refused.
+Each trial draws data, chains that leave p(θ | S) exactly invariant, a group to forget and a map. `certify_samples`
+estimates the divergence that `coverage_truth` computes. The affine map of a linear regression is left out: it is exact,
+and every interval would cover its 0. Groups range from one row to three quarters of all rows, so that some maps fail
+and their certificates must be refused.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from benchmarks.certificates.coverage_truth import Affine, Known, divergence_by_quadrature, gaussian_divergence
-from ml.certify.weights import certify_samples
+from benchmarks.certificates.coverage_truth import Affine, KnownPosterior, divergence_by_quadrature, gaussian_divergence
+from ml.certify.samples import certify_samples
 from ml.errors import InvalidInput
-from ml.forgetting.groups import retained_rows
-from ml.forgetting.samples import Moved, affine_map, affine_map_matrix_free, shift
-from ml.inference.diagnostics import Diagnostics, at_even_steps, diagnose
+from ml.forgetting.retained import retained_rows
+from ml.forgetting.samples import MovedSamples, affine_map, affine_map_matrix_free, shift
+from ml.inference.diagnostics import Diagnostics, diagnose, evenly_spaced_draws
 from ml.inference.laplace import fit_laplace
 from ml.models.likelihood import Likelihood
 from ml.models.linear import LinearRegression
@@ -29,7 +29,7 @@ from ml.models.logistic import LogisticRegression
 from ml.models.potential import Potential
 from ml.posteriors.sample_set import SampleSet
 
-Map = Callable[[Likelihood, Tensor, Tensor, Tensor], Moved]
+Map = Callable[[Likelihood, Tensor, Tensor, Tensor], MovedSamples]
 OnProgress = Callable[[str, float], None]
 
 MAPS: dict[str, Map] = {"affine": affine_map, "shift": shift, "matrix-free": affine_map_matrix_free}
@@ -43,20 +43,20 @@ CASES = (
 GROUPS = ("uniform", "clustered", "farthest")
 
 _CHAINS = 4
-_KEPT = 500
+_DRAWS_PER_CHAIN = 500
 _BURN_IN = 50
 _WIDTH_DRAWS = 100
 _FEWEST_ROWS, _MOST_ROWS = 200, 500
 _LARGEST_SHARE = 0.75
-# How often a chain stays where it is: draws worth as much as independent ones, half of it, and a third.
-_RESTS = (0.0, 1 / 3, 1 / 2)
+# Probability that a chain stays: draws worth as much as independent draws, half as much, and a third.
+_STAY_PROBABILITIES = (0.0, 1 / 3, 1 / 2)
 _HEAVY_TAIL = 0.7
-"""Pareto k̂ above which every trial must be refused."""
+"""Pareto k̂ above which every certificate must be refused."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One deletion: the true divergence, and what the certificate said; None where it was refused."""
+    """One deletion: the true divergence and the certificate's interval, which is None if refused."""
 
     family: str
     map: str
@@ -84,7 +84,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class CoverageReport:
-    """`share` is that of the issued trials whose interval holds the truth; `above` have it above the upper end."""
+    """Coverage of the issued intervals: `share` cover the truth; for `above` the truth lies above the upper end."""
 
     trials: int
     issued: int
@@ -98,21 +98,21 @@ class CoverageReport:
     outcomes: tuple[Trial, ...]
 
     def to_dict(self) -> dict[str, object]:
-        """Plain JSON values; the trials one by one stay out."""
+        """Return plain JSON values, without the single trials."""
         fields = asdict(self)
         del fields["outcomes"]
         return {**fields, "share": self.share if self.issued else None}
 
 
 def coverage(trials: int, seed: int, on_progress: OnProgress | None = None) -> CoverageReport:
-    """Run `trials` random deletions and count how many of the issued intervals hold the truth."""
+    """Run random deletions and count the issued intervals that cover the truth."""
     if trials < 1:
         raise InvalidInput(f"trials is {trials}: pass at least 1")
     outcomes = []
     for index in range(trials):
         if on_progress is not None:
             on_progress("trials", index / trials)
-        outcomes.append(_trial(index, torch.Generator().manual_seed(seed * 1_000_003 + index)))
+        outcomes.append(_run_trial(index, torch.Generator().manual_seed(seed * 1_000_003 + index)))
     if on_progress is not None:
         on_progress("done", 1.0)
     return summarise(tuple(outcomes), seed)
@@ -136,14 +136,14 @@ def summarise(outcomes: tuple[Trial, ...], seed: int) -> CoverageReport:
     )
 
 
-def _trial(index: int, generator: torch.Generator) -> Trial:
+def _run_trial(index: int, generator: torch.Generator) -> Trial:
     family, name = CASES[index % len(CASES)]
     group = GROUPS[index // len(CASES) % len(GROUPS)]
     likelihood, data = _regression(family, generator)
-    forgotten = _group(group, data, generator)
-    before, after = (_known(likelihood, rows) for rows in (data, retained_rows(data, forgotten)))
-    samples, diagnostics = _sampled(before, generator)
-    moved, moved_by = _moved(MAPS[name], likelihood, samples.samples, data, forgotten)
+    forgotten = _draw_group(group, data, generator)
+    before, after = (_fit_posterior(likelihood, rows) for rows in (data, retained_rows(data, forgotten)))
+    samples, diagnostics = _sample_chains(before, generator)
+    moved, moved_by = _move_samples(MAPS[name], likelihood, samples.samples, data, forgotten)
     certificate = certify_samples(likelihood, samples, moved, data, forgotten, diagnostics, seed=index)
     truth = gaussian_divergence if family == "linear" else divergence_by_quadrature
     low, high = certificate.interval or (None, None)
@@ -162,20 +162,20 @@ def _trial(index: int, generator: torch.Generator) -> Trial:
 
 
 def _regression(family: str, generator: torch.Generator) -> tuple[Likelihood, Tensor]:
-    """Two or three correlated features of unequal scale, and what a random weight makes of them."""
+    """Draw two or three correlated features of unequal scale, with targets from random weights."""
     n = int(torch.randint(_FEWEST_ROWS, _MOST_ROWS + 1, (), generator=generator))
     d = int(torch.randint(2, 4, (), generator=generator))
     x = _normal((n, d), generator) @ (torch.eye(d, dtype=torch.float64) + 0.4 * _normal((d, d), generator))
-    at = x @ _normal((d,), generator)
+    signal = x @ _normal((d,), generator)
     if family == "linear":
-        y = at + _normal((n,), generator)
+        y = signal + _normal((n,), generator)
         return LinearRegression(d, noise_std=1.0, prior_std=1.0), torch.cat([x, y.unsqueeze(1)], 1)
-    y = (torch.rand(n, generator=generator, dtype=torch.float64) < at.sigmoid()).double()
+    y = (torch.rand(n, generator=generator, dtype=torch.float64) < signal.sigmoid()).double()
     return LogisticRegression(d, prior_std=1.0, draws=2, seed=0), torch.cat([x, y.unsqueeze(1)], 1)
 
 
-def _group(kind: str, data: Tensor, generator: torch.Generator) -> Tensor:
-    """Rows at random, the neighbours of one row, or those farthest out; every order of magnitude is as likely."""
+def _draw_group(kind: str, data: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw random rows, the neighbours of one row, or the outermost rows. All magnitudes are equally likely."""
     chance = float(torch.rand((), generator=generator))
     size = max(1, round(math.exp(chance * math.log(_LARGEST_SHARE * len(data)))))
     if kind == "uniform":
@@ -186,41 +186,43 @@ def _group(kind: str, data: Tensor, generator: torch.Generator) -> Tensor:
     return order[:size]
 
 
-def _known(likelihood: Likelihood, rows: Tensor) -> Known:
+def _fit_posterior(likelihood: Likelihood, rows: Tensor) -> KnownPosterior:
     potential = Potential(likelihood, rows)
-    return Known(potential, fit_laplace(potential, rows.new_zeros(likelihood.parameter_count)))
+    return KnownPosterior(potential, fit_laplace(potential, rows.new_zeros(likelihood.parameter_count)))
 
 
-def _sampled(posterior: Known, generator: torch.Generator) -> tuple[SampleSet, Diagnostics]:
-    """Metropolis chains whose stationary law is the posterior itself, with no discretisation to pay for.
+def _sample_chains(posterior: KnownPosterior, generator: torch.Generator) -> tuple[SampleSet, Diagnostics]:
+    """Run Metropolis chains, whose stationary law is the posterior itself, without discretisation error.
 
-    Proposals are draws of the Laplace fit, whatever the present state, so that all can be weighed at once: e^(-U) over
-    the density they have. A chain that rests makes neighbours repeat each other.
+    Proposals are draws of the Laplace fit, independent of the state, so all weights e^(-U) / density are computed at
+    once. Staying makes neighbouring draws equal, which adds autocorrelation.
     """
-    rests = _RESTS[int(torch.randint(len(_RESTS), (), generator=generator))]
-    steps = _BURN_IN + _KEPT
+    stay = _STAY_PROBABILITIES[int(torch.randint(len(_STAY_PROBABILITIES), (), generator=generator))]
+    steps = _BURN_IN + _DRAWS_PER_CHAIN
     noise = _normal((steps * _CHAINS, len(posterior.laplace.mode)), generator)
     proposals = posterior.from_white(noise)
     log_weights = (0.5 * noise.square().sum(1) - posterior.values(proposals)).view(steps, _CHAINS)
     chance = torch.rand(2, steps, _CHAINS, generator=generator, dtype=torch.float64)
-    at, visited = torch.zeros(_CHAINS, dtype=torch.int64), []
+    state, states = torch.zeros(_CHAINS, dtype=torch.int64), []
     for step in range(steps):
-        gain = log_weights[step] - log_weights.gather(0, at.unsqueeze(0)).squeeze(0)
-        moves = (chance[0, step] >= rests) & (chance[1, step].log() < gain)
-        at = torch.where(moves, step, at)
-        visited.append(at)
-    chosen = torch.stack(visited[_BURN_IN:], 1)  # (chains, kept)
-    draws = proposals.view(steps, _CHAINS, -1)[chosen, torch.arange(_CHAINS).unsqueeze(1)]
-    slopes = vmap(vmap(grad(posterior.potential.value)))(at_even_steps(draws, _WIDTH_DRAWS))
-    return SampleSet(draws.flatten(0, 1), torch.arange(_CHAINS).repeat_interleave(_KEPT)), diagnose(draws, slopes)
+        gain = log_weights[step] - log_weights.gather(0, state.unsqueeze(0)).squeeze(0)
+        moves = (chance[0, step] >= stay) & (chance[1, step].log() < gain)
+        state = torch.where(moves, step, state)
+        states.append(state)
+    steps_kept = torch.stack(states[_BURN_IN:], 1)  # (chains, draws)
+    draws = proposals.view(steps, _CHAINS, -1)[steps_kept, torch.arange(_CHAINS).unsqueeze(1)]
+    slopes = vmap(vmap(grad(posterior.potential.value)))(evenly_spaced_draws(draws, _WIDTH_DRAWS))
+    return SampleSet(draws.flatten(0, 1), torch.arange(_CHAINS).repeat_interleave(_DRAWS_PER_CHAIN)), diagnose(
+        draws, slopes
+    )
 
 
-def _moved(
-    map_of: Map, likelihood: Likelihood, samples: Tensor, data: Tensor, forgotten: Tensor
-) -> tuple[Moved, Affine]:
-    """The samples moved, and the map: affine, and known once 2d points around the mean have been moved."""
+def _move_samples(
+    move: Map, likelihood: Likelihood, samples: Tensor, data: Tensor, forgotten: Tensor
+) -> tuple[MovedSamples, Affine]:
+    """Return the moved samples and the affine map, which 2d moved points around the mean determine."""
     centre, reach = samples.mean(0), torch.diag(samples.std(0))
-    ends = map_of(likelihood, torch.cat([centre + reach, centre - reach]), data, forgotten)
+    ends = move(likelihood, torch.cat([centre + reach, centre - reach]), data, forgotten)
     above, below = ends.samples.chunk(2)
     slope = ((above - below) / 2 / samples.std(0).unsqueeze(1)).T
     moved_by = Affine(slope, centre, ends.samples.mean(0))

@@ -1,11 +1,11 @@
-"""What moved samples are from the retained posterior, known without samples: what intervals on it are checked against.
+"""True divergence of moved samples from the retained posterior, computed without samples.
 
-With T(θ) affine of slope A and U the potentials on S and on R
+For an affine map T(θ) with slope A and the potentials U on S and R,
 
     KL(T#p_S ‖ p_R) = E_S[U_R(Tθ) - U_S(θ)] - log|det A| - log Z_S + log Z_R
 
-in closed form where both posteriors are Gaussian, else by Gauss-Hermite rules of the two Laplace fits: for two or three
-parameters they have many more digits than any sample.
+in closed form if both posteriors are Gaussian, else by Gauss-Hermite quadrature around the two Laplace fits. For two or
+three parameters, quadrature has many more digits than any sample.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from torch.func import vmap
 from ml.inference.laplace import Laplace
 from ml.models.potential import Potential
 
-# Along each parameter. On logistic regressions of down to 50 rows 28 agree with it to 2e-4 of the divergence.
+# Nodes per parameter. On logistic regressions of 50 rows or more, 28 nodes agree with it to 2e-4 of the divergence.
 _NODES = 16
-_AT_ONCE = 200  # of θ, so that their rows stay in the processor's cache
+_AT_ONCE = 200  # values of θ per chunk, so that their rows stay in the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,20 +43,20 @@ class Affine:
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
-    """A posterior, as the potential and the Laplace fit of it."""
+class KnownPosterior:
+    """Posterior given by its potential and Laplace fit."""
 
     potential: Potential
     laplace: Laplace
 
     def from_white(self, white: Tensor) -> Tensor:
-        """Rows m + H^(-½)z: draws of the Laplace fit where z is standard normal."""
+        """Return rows m + H^(-½)z, which are draws of the Laplace fit if z is standard normal."""
         factor = torch.linalg.cholesky(self.laplace.hessian)
         offsets: Tensor = torch.linalg.solve_triangular(factor.T, white.T, upper=True).T
         return self.laplace.mode + offsets
 
     def values(self, theta: Tensor) -> Tensor:
-        """U at each row."""
+        """Return U at each row."""
         return vmap(self.potential.value, chunk_size=_AT_ONCE)(theta)
 
 
@@ -68,21 +68,21 @@ class _Rule:
     log_evidence: float  # log Z = log ∫ e^(-U)
 
 
-def gaussian_divergence(before: Known, after: Known, moved_by: Affine) -> float:
-    """Where both potentials are quadratic: an affine map of a Gaussian is Gaussian."""
+def gaussian_divergence(before: KnownPosterior, after: KnownPosterior, moved_by: Affine) -> float:
+    """Return the divergence for quadratic potentials: an affine map of a Gaussian is Gaussian."""
     covariance = moved_by.slope @ torch.linalg.inv(before.laplace.hessian) @ moved_by.slope.T
     moved = MultivariateNormal(moved_by.forwards(before.laplace.mode), (covariance + covariance.T) / 2)
     retained = MultivariateNormal(after.laplace.mode, precision_matrix=after.laplace.hessian)
     return float(kl_divergence(moved, retained))
 
 
-def divergence_by_quadrature(before: Known, after: Known, moved_by: Affine) -> float:
+def divergence_by_quadrature(before: KnownPosterior, after: KnownPosterior, moved_by: Affine) -> float:
     s, r = _rule(before), _rule(after)
     rise = after.values(moved_by.forwards(s.theta)) - s.value
     return float(s.mass.dot(rise)) - moved_by.log_det - s.log_evidence + r.log_evidence
 
 
-def _rule(posterior: Known) -> _Rule:
+def _rule(posterior: KnownPosterior) -> _Rule:
     line, weight = _hermite(_NODES)
     d = len(posterior.laplace.mode)
     grid = torch.cartesian_prod(*[line] * d)
@@ -94,7 +94,7 @@ def _rule(posterior: Known) -> _Rule:
 
 
 def _hermite(count: int) -> tuple[Tensor, Tensor]:
-    """Nodes and weights for the standard normal: eigenvalues of the Jacobi matrix, off-diagonal √j (Golub, Welsch)."""
-    beside = torch.arange(1, count, dtype=torch.float64).sqrt()
-    nodes, vectors = torch.linalg.eigh(torch.diag(beside, 1) + torch.diag(beside, -1))
+    """Return nodes and weights for the standard normal, from the Jacobi matrix with off-diagonal √j (Golub, Welsch)."""
+    off_diagonal = torch.arange(1, count, dtype=torch.float64).sqrt()
+    nodes, vectors = torch.linalg.eigh(torch.diag(off_diagonal, 1) + torch.diag(off_diagonal, -1))
     return nodes, vectors[0].square()

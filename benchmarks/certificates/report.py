@@ -1,4 +1,4 @@
-"""`lethe bench certify` and `coverage`: certificates beside the truth, which only a benchmark can afford."""
+"""`lethe bench certify` and `lethe bench coverage`: certificates compared with the truth."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _FULL_NAMES = {
 def bench_certify(
     families: Sequence[str], trials: int, seed: int, epsilon: float, folder: Path
 ) -> list[certify.Report]:
-    """For each family so many deletions; a figure and a file with every trial in the folder."""
-    names = [_named(family) for family in families]
+    """Run deletions for each family, and write a figure and all trials to the folder."""
+    names = [_full_name(family) for family in families]
     folder.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)  # a second thread does not help small models, and on a busy machine it hurts
+    torch.set_num_threads(1)  # a second thread does not help small models and hurts on a busy machine
     reports = []
     with stages() as bar:
         for name in names:
-            report, found = certify.run(name, trials, seed, epsilon, bar(name))
-            _keep(report, found, folder)
-            certify_figure.draw(report, found, folder)
+            report, outcomes = certify.run(name, trials, seed, epsilon, bar(name))
+            _write_trials(report, outcomes, folder)
+            certify_figure.draw(report, outcomes, folder)
             reports.append(report)
     return reports
 
@@ -48,7 +48,7 @@ def bench_coverage(trials: int, seed: int) -> coverage.CoverageReport:
 
 
 def show(reports: Sequence[certify.Report]) -> Table:
-    table = Table(title="Certified bound over true KL, by share removed; and what was issued")
+    table = Table(title="Certified bound over true KL by share removed, and levels issued")
     for heading in ("family", "trials", "violations", "≤ 1 %", "1 to 5 %", "95th %ile", "proved", "not retrained"):
         table.add_column(heading, justify="left" if heading == "family" else "right")
     for row in reports:
@@ -64,15 +64,17 @@ def show(reports: Sequence[certify.Report]) -> Table:
     return table
 
 
-def _named(family: str) -> str:
-    """The name that models are registered with; a short one will do."""
+def _full_name(family: str) -> str:
+    """Return the name under which models are registered; accepts the short one."""
     name = _FULL_NAMES.get(family, family)
     if name not in certify.FAMILIES:
         raise InvalidInput(f"unknown family {family!r}: choose among {', '.join([*_FULL_NAMES, *certify.FAMILIES])}")
     return name
 
 
-def _keep(report: certify.Report, found: Sequence[certify.Trial], folder: Path) -> None:
-    trials = [{name: None if value == math.inf else value for name, value in asdict(one).items()} for one in found]
+def _write_trials(report: certify.Report, outcomes: Sequence[certify.Trial], folder: Path) -> None:
+    trials = [
+        {name: None if value == math.inf else value for name, value in asdict(trial).items()} for trial in outcomes
+    ]
     path = folder / f"certify-{report.family}.json"
     path.write_text(json.dumps({**asdict(report), "points": trials}) + "\n")

@@ -1,6 +1,6 @@
-"""Fashion-MNIST (H. Xiao, K. Rasul, R. Vollgraf, 2017) as the BIF paper feeds it: 32×32 pixels in [-0.5, 0.5].
+"""Fashion-MNIST (H. Xiao, K. Rasul, R. Vollgraf, 2017) as the BIF paper uses it: 32×32 pixels in [-0.5, 0.5].
 
-70,000 grey pictures of clothes in ten classes; 60,000 to train on, 10,000 to test on.
+70,000 grey images of clothes in ten classes: 60,000 for training, 10,000 for testing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.datasets.torchvision_import import torchvision_datasets
 from ml.errors import InvalidInput
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # of the package dataset-fashion-mnist
-# Of the contents: Debian writes the headers of the .gz files anew, so theirs are not those that torchvision knows.
+# Digests of the contents. Debian rewrites the headers of the .gz files, so those differ from torchvision's.
 SHA256 = {
     "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
     "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
@@ -38,10 +38,10 @@ _REMEDY = (
 
 
 def fashion_mnist(train: bool = True, folder: Path | None = None, checksums: Mapping[str, str] = SHA256) -> Tensor:
-    """Rows of 1,024 pixels and the class, 0 to 9: (60,000 or 10,000, 1,025) in float32. The former fill 246 MB.
+    """Return rows of 1,024 pixels and the class 0 to 9: (60,000 or 10,000, 1,025) in float32, up to 246 MB.
 
-    The .gz files are looked for in `folder`, by default where Debian's package puts them. Missing ones are downloaded:
-    into `folder`, or, if none is given, for this call only. `checksums` are the SHA-256 of the unpacked files.
+    `folder` holds the .gz files; the default is the folder of Debian's package. Missing files are downloaded into
+    `folder` or, without one, for this call only. `checksums` are the SHA-256 of the unpacked files.
     """
     datasets = torchvision_datasets()
     part = "train" if train else "t10k"
@@ -64,27 +64,27 @@ def _find(datasets: Any, folder: Path, file: str) -> Path:
         try:
             datasets.utils.download_url(url, folder, archive.name, md5)
         except (OSError, RuntimeError) as error:
-            archive.unlink(missing_ok=True)  # half a file would be taken for a whole one next time
+            archive.unlink(missing_ok=True)  # a partial file would pass for a complete one next time
             raise InvalidInput(f"{archive} is missing and cannot be downloaded ({error}): {_REMEDY}") from error
     return archive
 
 
 def _unpack(archive: Path, target: Path, checksum: str) -> str:
-    """torchvision's reader takes plain files only. `target` as a string, which that reader wants."""
+    """Unpack and check an archive, and return the path as a string, which torchvision's reader needs."""
     try:
         with gzip.open(archive) as packed, target.open("wb") as plain:
             shutil.copyfileobj(packed, plain)
     except (OSError, EOFError, zlib.error) as error:
         raise InvalidInput(f"{archive} cannot be unpacked ({error}): {_REMEDY}") from error
     with target.open("rb") as plain:
-        found = hashlib.file_digest(plain, "sha256").hexdigest()
-    if found != checksum:
-        raise InvalidInput(f"{archive} holds other data than Fashion-MNIST (SHA-256 {found}): {_REMEDY}")
+        digest = hashlib.file_digest(plain, "sha256").hexdigest()
+    if digest != checksum:
+        raise InvalidInput(f"{archive} is not Fashion-MNIST (SHA-256 {digest}): {_REMEDY}")
     return str(target)
 
 
 def _rows(images: Tensor, labels: Tensor) -> Tensor:
-    """In chunks, so that the largest set is in memory once."""
+    """Resize in chunks, so that the data set is in memory only once."""
     rows = torch.empty(len(images), _SIDE**2 + 1)
     for chunk, pixels in zip(torch.split(rows, _CHUNK_ROWS), torch.split(images, _CHUNK_ROWS), strict=True):
         resized = interpolate(pixels.unsqueeze(1).float(), size=(_SIDE, _SIDE), mode="bilinear", align_corners=False)

@@ -1,7 +1,7 @@
-"""torchvision beside a torch that it was not built for.
+"""Import of torchvision with a torch that it was not built for.
 
-A torchvision built for CUDA cannot load its compiled operators beside a CPU torch. Its data sets need none of them, yet
-its import describes two detection operators and fails where these do not exist. Declaring their schemas is enough.
+A torchvision built for CUDA cannot load its compiled operators with a CPU torch. Its data sets need none of them, but
+its import registers two detection operators and fails if they do not exist. Declaring their schemas is enough.
 """
 
 import importlib
@@ -12,12 +12,12 @@ import torch
 from ml.errors import InvalidInput
 
 _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-# A library's declarations live as long as the library does.
+# Kept alive: a library's declarations end with the library object.
 _declared: list[torch.library.Library] = []
 
 
 def torchvision_datasets() -> ModuleType:
-    """torchvision.datasets; the operators are declared only if torchvision fails for want of them."""
+    """Return torchvision.datasets. Declare the operators only if the import fails without them."""
     try:
         return importlib.import_module("torchvision.datasets")
     except ModuleNotFoundError as error:

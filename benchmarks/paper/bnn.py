@@ -1,14 +1,15 @@
-"""The paper's second experiment: LeNet-5 on Fashion-MNIST, T-shirts forgotten (its section 7.2).
+"""The paper's second experiment: forgetting T-shirts with LeNet-5 on Fashion-MNIST (its section 7.2).
 
-A network trained again lands in another basin, so parameters cannot be compared: what counts is how models predict on
-the forgotten rows, on what is retained and on the test set. Two retrainings of different seeds show how far two models
-that never saw the rows are apart (the floor), and the original model what doing nothing scores.
+A retrained network lands in another basin, so parameters cannot be compared. Predictions on the forgotten, the retained
+and the test rows can. Two retrainings with different seeds show how far apart two models are that never saw the rows
+(the floor). The original model shows the score of doing nothing.
 
-Models are kept in a folder: a run that was stopped goes on where it was.
+Models are stored in a folder, so that an interrupted run can continue.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable
@@ -19,13 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.paper.network_methods import Method, Sampled, Shelf, Variational
+from benchmarks.paper.network_methods import CachedModel, Method, ModelCache, Sampled, Variational
 from benchmarks.timing import timed
 from ml.baselines.paper_network import PAPER_SGHMC, PAPER_SGLD, PAPER_VI
 from ml.certify.certificate import Certificate
 from ml.errors import InvalidInput, NumericalFailure
-from ml.forgetting.groups import retained_positions, retained_rows
-from ml.inference.averaged_descent import SAFE_SETTLING, Settling
+from ml.forgetting.retained import retained_positions, retained_rows
+from ml.inference.averaged_descent import SAFE_AVERAGED_DESCENT, AveragedDescent
 from ml.inference.bayes_by_backprop import SAFE_BNN, BayesByBackprop
 from ml.inference.chains import SAFE_BNN_SGHMC, SAFE_BNN_SGLD, Chains
 from ml.models.network import Network
@@ -47,12 +48,12 @@ OnProgress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """How much work goes into it."""
+    """Size of the experiment: groups, seeds, training and prediction."""
 
     removed: tuple[int, ...]
     seeds: int
     training: BayesByBackprop
-    settling: Settling
+    descent: AveragedDescent
     sgld: Chains
     sghmc: Chains
     num_terms: int
@@ -63,7 +64,7 @@ FULL = Plan(
     removed=(64, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000),
     seeds=5,
     training=SAFE_BNN,
-    settling=SAFE_SETTLING,
+    descent=SAFE_AVERAGED_DESCENT,
     sgld=SAFE_BNN_SGLD,
     sghmc=SAFE_BNN_SGHMC,
     num_terms=PAPER_VI.num_terms,
@@ -73,7 +74,7 @@ QUICK = Plan(
     removed=(1_000,),
     seeds=1,
     training=replace(SAFE_BNN, iterations=600, decay_every=150),
-    settling=Settling(iterations=150, averaged=100),
+    descent=AveragedDescent(iterations=150, averaged=100),
     sgld=replace(SAFE_BNN_SGLD, iterations=300, burn_in=200, thinning=10),
     sghmc=replace(SAFE_BNN_SGHMC, iterations=300, burn_in=200, thinning=10),
     num_terms=16,
@@ -83,14 +84,14 @@ QUICK = Plan(
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A network, and rows to train and to test it on."""
+    """Network with its training and test rows."""
 
     network: Network
     train: Tensor
     test: Tensor
 
     def forgotten(self, removed: int) -> Tensor:
-        """Positions of so many random rows of one class; a larger group holds every smaller one."""
+        """Return the positions of `removed` random rows of one class. Larger groups contain the smaller ones."""
         rows = torch.nonzero(self.train[:, -1] == CLASS).flatten()
         if not 1 <= removed <= len(rows):
             raise InvalidInput(f"{removed} rows cannot be removed from a class of {len(rows)}: pass 1 to {len(rows)}")
@@ -99,7 +100,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Score:
-    """Errors in percent, losses in nats a row, of the prediction averaged over draws."""
+    """Errors in percent and losses in nats per row, of the prediction averaged over draws."""
 
     forgotten_error: float
     forgotten_loss: float
@@ -117,7 +118,7 @@ class NetworkWay:
 
 @dataclass(frozen=True)
 class Certified:
-    """`epsilon` is None at level none."""
+    """Level and epsilon of a certificate; epsilon is None at level none."""
 
     level: str
     epsilon: float | None
@@ -126,7 +127,7 @@ class Certified:
 
 @dataclass(frozen=True)
 class NetworkComparison:
-    """One group of rows taken out of one trained model, in every way."""
+    """Results of removing one group of rows from one trained model, for every method."""
 
     case: str
     removed: int
@@ -135,22 +136,22 @@ class NetworkComparison:
     ways: dict[str, NetworkWay]
     training_seconds: float
     gradient_left: float
-    """‖∇F‖ on the frozen draws of the trained model: what training left over."""
+    """‖∇F‖ on the frozen draws of the trained model: the residual of training."""
     gradient_group: float
-    """‖Σ ∇h‖ of the rows to forget, at the same place."""
+    """‖Σ ∇h‖ of the rows to forget, at the same point."""
     residual_ours: float
     residual_paper: float
     damping: float
     agreement: float
     products: int
     paper_scale: float
-    """c·n' with which the paper's recursion did not diverge."""
+    """Scale c·n' at which the paper's recursion converged."""
     certified: Certified | None = None
-    """Our way; None for sample sets, which have no certificate on networks."""
+    """Certificate of our method; None for sample sets of networks, which have none."""
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> NetworkComparison:
-        """Back from `dataclasses.asdict`."""
+        """Inverse of `dataclasses.asdict`."""
         ways = {name: NetworkWay(**{**way, "score": Score(**way["score"])}) for name, way in stored["ways"].items()}
         certified = stored.get("certified")
         return cls(**{**stored, "ways": ways, "certified": certified and Certified(**certified)})
@@ -158,7 +159,7 @@ class NetworkComparison:
 
 def method(case: str, plan: Plan) -> Method:
     if case == "lenet-vi":
-        return Variational(plan.training, plan.settling, replace(PAPER_VI, num_terms=plan.num_terms))
+        return Variational(plan.training, plan.descent, replace(PAPER_VI, num_terms=plan.num_terms))
     if case == "lenet-sgld":
         return Sampled(plan.sgld, replace(PAPER_SGLD, num_terms=plan.num_terms))
     if case == "lenet-sghmc":
@@ -169,65 +170,113 @@ def method(case: str, plan: Plan) -> Method:
 def compare(
     case: str, removed: int, seed: int, scene: Scene, plan: Plan, folder: Path, on_progress: OnProgress | None = None
 ) -> NetworkComparison:
-    """Nothing, the paper's way, ours and two retrainings. `folder` keeps the trained models and the result."""
-    kept = folder / f"{case}-removed{removed}-seed{seed}.json"
-    if kept.exists():
-        return NetworkComparison.from_dict(json.loads(kept.read_text()))
-    report = on_progress or (lambda _stage, _fraction: None)
-    how, forgotten = method(case, plan), scene.forgotten(removed)
-    retained = retained_rows(scene.train, forgotten)
-    shelf = Shelf(how, case, folder)
+    """Compare doing nothing, the paper's method, ours and two retrainings.
 
-    def trained(data: Tensor, without: int, stage: str, at: int) -> tuple[Any, float, dict[str, float]]:
-        return shelf.trained(scene.network, data, without, at, lambda done: report(stage, done))
+    `folder` stores the trained models and the result.
+    """
+    result_file = folder / f"{case}-removed{removed}-seed{seed}.json"
+    if result_file.exists():
+        return NetworkComparison.from_dict(json.loads(result_file.read_text()))
+    experiment = _Experiment(case, removed, seed, scene, plan, folder, on_progress or _ignore_progress)
+    comparison = experiment.run()
+    result_file.write_text(json.dumps(asdict(comparison), indent=2))
+    experiment.report("done", 1.0)
+    return comparison
 
-    def forgotten_by_ours() -> tuple[Any, dict[str, float]]:
-        after, step = how.ours(scene.network, before, scene.train, forgotten)
-        facts = ("residual", "damping", "agreement", "products")
-        return after, {fact: getattr(step, fact) for fact in facts}
 
-    def forgotten_by_paper() -> tuple[Any, dict[str, float]]:
-        stage = "the paper's way"
-        after, scale = how.paper(scene.network, before, scene.train, forgotten, lambda done: report(stage, done))
+@dataclass(frozen=True, eq=False)
+class _Experiment:
+    """One comparison: trains, forgets and scores."""
+
+    case: str
+    removed: int
+    seed: int
+    scene: Scene
+    plan: Plan
+    folder: Path
+    report: OnProgress
+
+    @functools.cached_property
+    def method(self) -> Method:
+        return method(self.case, self.plan)
+
+    @functools.cached_property
+    def forgotten(self) -> Tensor:
+        return self.scene.forgotten(self.removed)
+
+    @functools.cached_property
+    def retained(self) -> Tensor:
+        return retained_rows(self.scene.train, self.forgotten)
+
+    def run(self) -> NetworkComparison:
+        models = self._models()
+        self.report("scoring", 0.0)
+        ways = {name: self._score(name, models[name]) for name in WAYS}
+        before, step = models["nothing"].posterior, models["ours"].facts
+        self.report("gradients", 0.8)
+        gradients = _gradients(self.scene, self.method.frozen(before), self.forgotten, self.plan)
+        return NetworkComparison(
+            case=self.case,
+            removed=self.removed,
+            n=len(self.scene.train),
+            seed=self.seed,
+            ways=ways,
+            training_seconds=models["trained"].seconds,
+            **gradients,
+            residual_ours=step["residual"],
+            damping=step["damping"],
+            agreement=step["agreement"],
+            products=int(step["products"]),
+            paper_scale=models["paper"].facts["scale"],
+            certified=self._certify(before, models["ours"].posterior),
+        )
+
+    def _models(self) -> dict[str, CachedModel]:
+        """Return the model of every method. Each comparison has three training seeds: one original, two retrainings."""
+        cache, first_seed = ModelCache(self.method, self.case, self.folder), 3 * self.seed + 1
+
+        def train(data: Tensor, removed: int, seed: int, stage: str) -> CachedModel:
+            return cache.train(self.scene.network, data, removed, seed, lambda fraction: self.report(stage, fraction))
+
+        trained = train(self.scene.train, 0, first_seed, "training")
+        retrained = train(self.retained, self.removed, first_seed + 1, "retraining")
+        again = train(self.retained, self.removed, first_seed + 2, "retraining again")
+        self.report("our method", 0.0)
+        suffix = f"{self.removed}-seed{self.seed}"
+        return {
+            "trained": trained,
+            "nothing": replace(trained, seconds=0.0),
+            "retrained": retrained,
+            "again": again,
+            "ours": cache.get(f"ours{suffix}", lambda: self._forget_ours(trained.posterior)),
+            "paper": cache.get(f"paper{suffix}", lambda: self._forget_paper(trained.posterior)),
+        }
+
+    def _forget_ours(self, before: Any) -> tuple[Any, dict[str, float]]:
+        after, step = self.method.ours(self.scene.network, before, self.scene.train, self.forgotten)
+        return after, {fact: getattr(step, fact) for fact in ("residual", "damping", "agreement", "products")}
+
+    def _forget_paper(self, before: Any) -> tuple[Any, dict[str, float]]:
+        def report(fraction: float) -> None:
+            self.report("the paper's method", fraction)
+
+        after, scale = self.method.paper(self.scene.network, before, self.scene.train, self.forgotten, report)
         return after, {"scale": scale}
 
-    # Three seeds for each: of the original, and of two retrainings.
-    before, training_seconds, _ = trained(scene.train, 0, "training", 3 * seed + 1)
-    models = {"nothing": (before, 0.0, dict[str, float]())}
-    models["retrained"] = trained(retained, removed, "retraining", 3 * seed + 2)
-    models["again"] = trained(retained, removed, "retraining again", 3 * seed + 3)
-    report("our way", 0.0)
-    models["ours"] = shelf.made(f"ours{removed}-seed{seed}", forgotten_by_ours)
-    models["paper"] = shelf.made(f"paper{removed}-seed{seed}", forgotten_by_paper)
-    report("scoring", 0.0)
-    ways = {}
-    for name in WAYS:
-        posterior, seconds, _ = models[name]
-        draws = how.draws(posterior, plan.predicting_draws, seed=5)
-        ways[name] = NetworkWay(name, _score(scene, draws, forgotten, retained), seconds)
-    report("gradients", 0.8)
-    gradients = _gradients(scene, how.frozen(before), forgotten, plan)
-    report("the certificate", 0.9)
-    seconds, certificate = timed(lambda: how.certify(scene.network, before, models["ours"][0], scene.train, forgotten))
-    step = models["ours"][2]
-    found = NetworkComparison(
-        case=case,
-        removed=removed,
-        n=len(scene.train),
-        seed=seed,
-        ways=ways,
-        training_seconds=training_seconds,
-        **gradients,
-        residual_ours=step["residual"],
-        damping=step["damping"],
-        agreement=step["agreement"],
-        products=int(step["products"]),
-        paper_scale=models["paper"][2]["scale"],
-        certified=None if certificate is None else _certified(certificate, seconds),
-    )
-    kept.write_text(json.dumps(asdict(found), indent=2))
-    report("done", 1.0)
-    return found
+    def _score(self, name: str, model: CachedModel) -> NetworkWay:
+        draws = self.method.draws(model.posterior, self.plan.predicting_draws, seed=5)
+        return NetworkWay(name, _score(self.scene, draws, self.forgotten, self.retained), model.seconds)
+
+    def _certify(self, before: Any, after: Any) -> Certified | None:
+        self.report("the certificate", 0.9)
+        seconds, certificate = timed(
+            lambda: self.method.certify(self.scene.network, before, after, self.scene.train, self.forgotten)
+        )
+        return None if certificate is None else _certified(certificate, seconds)
+
+
+def _ignore_progress(_stage: str, _fraction: float) -> None:
+    pass
 
 
 def _certified(certificate: Certificate, seconds: float) -> Certified:
@@ -236,26 +285,26 @@ def _certified(certificate: Certificate, seconds: float) -> Certified:
 
 
 def _gradients(scene: Scene, draws: Tensor, forgotten: Tensor, plan: Plan) -> dict[str, float]:
-    """How far training was from a minimum, beside the pull of the rows; and what the paper's solve leaves unsolved."""
+    """Return the residual of training, the gradient of the forgotten rows, and the residual of the paper's solver."""
     energy = NetworkEnergy(scene.network, scene.train, draws)
     origin = torch.zeros_like(draws[0])
     pull = energy.misfit_gradient(origin, forgotten)
     retained = retained_positions(scene.train, forgotten)
-    rest = energy.gradient(origin, retained)
+    retained_gradient = energy.gradient(origin, retained)
     return {
-        "gradient_left": float((rest + pull).norm()),
+        "gradient_left": float((retained_gradient + pull).norm()),
         "gradient_group": float(pull.norm()),
         "residual_paper": _paper_residual(energy, retained, forgotten, plan.num_terms),
     }
 
 
 def _paper_residual(energy: NetworkEnergy, retained: Tensor, forgotten: Tensor, num_terms: int) -> float:
-    """‖v - Ax‖/‖v‖ of the recursion for the paper's first group, with A as our step samples it, undamped.
+    """Return ‖v - Ax‖/‖v‖ of the paper's recursion for its first group, with A sampled as in our step, undamped.
 
-    c = 0.1/n', halved until it converges: the largest of the paper's, so the most favourable.
+    c = 0.1/n', the paper's largest and so its most favourable, halved until the recursion converges.
     """
-    chosen = retained[torch.randperm(len(retained), generator=torch.Generator().manual_seed(1))[:_SAMPLED_ROWS]]
-    matvec = energy.curvature(chosen, len(retained) / len(chosen))
+    sampled = retained[torch.randperm(len(retained), generator=torch.Generator().manual_seed(1))[:_SAMPLED_ROWS]]
+    matvec = energy.curvature(sampled, len(retained) / len(sampled))
     vector = energy.misfit_gradient(torch.zeros_like(energy.draws[0]), forgotten[: PAPER_VI.group_size])
     scale = PAPER_VI.scale / len(retained)
     while True:
@@ -273,12 +322,14 @@ def _score(scene: Scene, draws: Tensor, forgotten: Tensor, retained: Tensor) -> 
 
 
 def _predict(network: Network, draws: Tensor, rows: Tensor) -> tuple[float, float]:
-    """Error in percent and mean negative log-likelihood of the averaged prediction."""
-    wrong, loss = 0, 0.0
+    """Return the error in percent and the mean negative log-likelihood of the averaged prediction."""
+    errors, loss = 0, 0.0
     with torch.no_grad():
         for chunk in torch.split(rows, _ROWS_AT_ONCE):
-            logs = torch.stack([network.outputs(draw.to(rows.dtype), chunk).log_softmax(1) for draw in draws])
-            mixed, labels = logs.logsumexp(0) - math.log(len(draws)), chunk[:, -1].long()
-            wrong += int((mixed.argmax(1) != labels).sum())
+            log_probabilities = torch.stack(
+                [network.outputs(draw.to(rows.dtype), chunk).log_softmax(1) for draw in draws]
+            )
+            mixed, labels = log_probabilities.logsumexp(0) - math.log(len(draws)), chunk[:, -1].long()
+            errors += int((mixed.argmax(1) != labels).sum())
             loss -= float(mixed.gather(1, labels.unsqueeze(1)).double().sum())
-    return 100 * wrong / len(rows), loss / len(rows)
+    return 100 * errors / len(rows), loss / len(rows)

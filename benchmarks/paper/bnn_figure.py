@@ -1,4 +1,4 @@
-"""The figure of the paper's second experiment: errors against the number of forgotten rows, one panel a method."""
+"""Figure of the paper's second experiment: errors over the number of forgotten rows, one panel per method."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ SETS = {
     "test_error": ("test", "tab:green"),
 }
 LINES = {"nothing": (":", None), "paper": ("--", "s"), "ours": ("-", "^"), "retrained": ("none", "*")}
-LABELS = {"nothing": "nothing done", "paper": "paper's way", "ours": "ours", "retrained": "retrained (target)"}
+LABELS = {"nothing": "nothing done", "paper": "paper's method", "ours": "ours", "retrained": "retrained (target)"}
 
 
 def draw(comparisons: Mapping[str, Sequence[NetworkComparison]], folder: Path) -> list[Path]:
-    """Mean over seeds, and a band of one standard deviation; written as PNG and SVG."""
+    """Draw the mean over seeds with a band of one standard deviation, as PNG and SVG."""
     figure = Figure(figsize=(5.2 * len(comparisons), 4.8), layout="constrained")
     panels = figure.subplots(1, len(comparisons), squeeze=False, sharey=True)[0]
-    for panel, (case, found) in zip(panels, comparisons.items(), strict=True):
+    for panel, (case, seeds) in zip(panels, comparisons.items(), strict=True):
         panel.set_title(TITLES[case])
         panel.set_xlabel("rows forgotten")
         for error, (name, colour) in SETS.items():
             for way, (line, mark) in LINES.items():
                 label = f"{name}, {LABELS[way]}"
                 style = {"color": colour, "linestyle": line, "marker": mark, "label": label}
-                _curve(panel, found, way, error, style)
+                _curve(panel, seeds, way, error, style)
     panels[0].set_ylabel("error, %")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
     paths = [folder / f"bnn.{suffix}" for suffix in ("png", "svg")]
@@ -41,11 +41,13 @@ def draw(comparisons: Mapping[str, Sequence[NetworkComparison]], folder: Path) -
     return paths
 
 
-def _curve(panel: Axes, found: Sequence[NetworkComparison], way: str, error: str, style: dict[str, str | None]) -> None:
-    removed = sorted({one.removed for one in found})
-    values = [[getattr(one.ways[way].score, error) for one in found if one.removed == size] for size in removed]
+def _curve(
+    panel: Axes, comparisons: Sequence[NetworkComparison], way: str, error: str, style: dict[str, str | None]
+) -> None:
+    sizes = sorted({comparison.removed for comparison in comparisons})
+    values = [[getattr(c.ways[way].score, error) for c in comparisons if c.removed == size] for size in sizes]
     centre = [statistics.mean(over_seeds) for over_seeds in values]
     spread = [statistics.pstdev(over_seeds) for over_seeds in values]
-    panel.plot(removed, centre, markersize=6, fillstyle="none", **style)  # type: ignore[arg-type]
+    panel.plot(sizes, centre, markersize=6, fillstyle="none", **style)  # type: ignore[arg-type]
     low, high = zip(*((c - s, c + s) for c, s in zip(centre, spread, strict=True)), strict=True)
-    panel.fill_between(removed, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    panel.fill_between(sizes, low, high, color=style["color"], alpha=0.15, linewidth=0)

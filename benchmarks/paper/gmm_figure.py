@@ -1,4 +1,4 @@
-"""The figure of the paper's first experiment: for each method the classes as learned, and where the centres went."""
+"""Figure of the paper's first experiment: learned classes and moved centres for each method."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.paper.gmm import ROWS, Comparison, forgotten_rows
-from ml.forgetting.groups import retained_rows
+from ml.forgetting.retained import retained_rows
 from ml.models.synthetic import synthetic_mixture
 
 TITLES = {"gmm-vi": "Variational inference", "gmm-sgld": "SGLD", "gmm-sghmc": "SGHMC"}
 MARKS = {"nothing": ("o", "black"), "paper": ("s", "tab:orange"), "ours": ("^", "tab:blue"), "retrained": ("*", "red")}
-LABELS = {"nothing": "before", "paper": "paper's way", "ours": "ours", "retrained": "retrained (target)"}
+LABELS = {"nothing": "before", "paper": "paper's method", "ours": "ours", "retrained": "retrained (target)"}
 
 
 def draw(comparisons: Mapping[str, Comparison], seed: int, folder: Path) -> list[Path]:
-    """Two rows of panels, one column for each method; written as PNG and SVG."""
+    """Draw two rows of panels with one column per method, as PNG and SVG."""
     figure = Figure(figsize=(4.6 * len(comparisons), 9.2), layout="constrained")
     panels = figure.subplots(2, len(comparisons), squeeze=False, sharex=True, sharey=True)
     data, labels = synthetic_mixture(ROWS, seed=seed)

@@ -1,16 +1,17 @@
-"""Forgetting on a small Bayesian perceptron where the truth can be computed: 1,797 handwritten digits, some of a class.
+"""Forgetting rows of one class of 1,797 handwritten digits: a Bayesian perceptron small enough to compute the truth.
 
-The energy is that of frozen draws, over the means. The widths are those of training in every way but retraining, which
-trains its own; so a divergence is ½ ‖(μ - μ')/σ‖². The model is at a minimum before, and the truth is the minimum on
-the retained rows that descent reaches from there. "Retrained" starts from scratch and ends in another basin: its
-divergence, thousands of nats, says that weights can differ as a whole, not that its predictions are wrong.
+The energy is a function of the means, over frozen draws. All methods but retraining keep the trained widths, so a
+divergence is ½ ‖(μ - μ')/σ‖². The trained model is at a minimum. The truth is the minimum on the retained rows that
+descent reaches from there. Retraining starts from scratch and ends in another basin. Its divergence of thousands of
+nats shows that the weights differ, not that its predictions are wrong.
 
-The hidden units are tanh. With relu the frozen energy has a kink wherever a row switches a unit on; descent stalls on
-the kinks, and two descents to one minimum end about a nat apart, which would hide what is compared.
+Hidden units are tanh. With relu the frozen energy has a kink wherever a row switches a unit on. Descent stalls on the
+kinks, and two descents to one minimum end about a nat apart, which would hide the differences of interest.
 
-Ours is an influence step, and then descent on the retained rows. So few rows leave most directions to the prior, and
-minima are shallow: taking rows out can tip the means into a neighbouring one, tens of nats away, which no step from the
-curvature at one point foresees. Here the descent does nearly all, and from the old means takes no longer.
+Our method is an influence step followed by descent on the retained rows. With so few rows the prior determines most
+directions and minima are shallow. Removing rows can tip the means into a neighbouring minimum, tens of nats away, which
+no step from the curvature at one point can predict. The descent does nearly all of the work here, and it takes no
+longer from the old means.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from benchmarks.paper.gmm import LARGEST_SHARE, Comparison, OnProgress, Way
 from benchmarks.timing import timed
 from ml.baselines.paper_network import PAPER_VI, paper_forget_network
 from ml.errors import InvalidInput
-from ml.forgetting.groups import retained_rows
-from ml.forgetting.network import TrustedStep, influence
+from ml.forgetting.network import TrustedStep, influence_step
+from ml.forgetting.retained import retained_rows
 from ml.inference.bayes_by_backprop import BayesByBackprop, train_network
 from ml.models.mlp import MLP
 from ml.models.network import Dense, Layer, identity
@@ -35,7 +36,7 @@ from ml.posteriors.mean_field import MeanFieldGaussian
 
 _CONVERGED = 1e-5
 _GOOD_ENOUGH = 1e-3
-"""Largest |σ_j ∂F/∂μ_j| where descent ends, in nats per width. The first is for the truth, the other for the ways."""
+"""Largest |σ_j ∂F/∂μ_j| at which descent stops, in nats per width: for the truth, and for the compared methods."""
 TRAINING = BayesByBackprop(2_000, 128, 3e-3, decay=0.3, decay_every=500, draws=1, optimiser="adam")
 
 
@@ -87,18 +88,18 @@ class Scene:
 def compare(
     removed: int = 64, seed: int = 1, on_progress: OnProgress | None = None, setting: Setting = FULL
 ) -> Comparison:
-    """Nothing, the paper's way, ours and retraining, in one run."""
+    """Compare doing nothing, the paper's method, ours and retraining in one run."""
     report = on_progress or (lambda _stage, _fraction: None)
     data = torch.cat(digits())[: setting.rows]
     forgotten = forgotten_rows(data, removed, seed)
     report("training", 0.0)
     scene = Scene(setting, data, forgotten, _trained(setting, data, seed, _CONVERGED))
-    still = torch.zeros_like(scene.before.mean)
+    origin = torch.zeros_like(scene.before.mean)
     report("the truth", 0.3)
-    truth = scene.moved(_descend(scene.energy, scene.before.std, scene.retained, still, setting, _CONVERGED))
-    report("the paper's way", 0.5)
+    truth = scene.moved(_descend(scene.energy, scene.before.std, scene.retained, origin, setting, _CONVERGED))
+    report("the paper's method", 0.5)
     seconds_paper, paper = timed(lambda: _paper_drift(scene, forgotten, seed))
-    report("our way", 0.55)
+    report("our method", 0.55)
     seconds_ours, (ours, step) = timed(lambda: _forget_ours(scene, seed))
     report("retraining", 0.7)
     seconds_retrain, retrained = timed(lambda: _trained(setting, data[scene.retained], seed + 1, _GOOD_ENOUGH))
@@ -119,7 +120,7 @@ def compare(
 
 
 def forgotten_rows(data: Tensor, removed: int, seed: int) -> Tensor:
-    """Some of one class, class and rows decided by the seed."""
+    """Return rows of one class; the seed chooses class and rows."""
     generator = torch.Generator().manual_seed(seed)
     label = int(torch.randint(10, (), generator=generator))
     rows = torch.nonzero(data[:, -1] == label).flatten()
@@ -129,38 +130,38 @@ def forgotten_rows(data: Tensor, removed: int, seed: int) -> Tensor:
 
 
 def _trained(setting: Setting, data: Tensor, seed: int, tolerance: float) -> MeanFieldGaussian:
-    """By minibatches, which give the widths; and then the means to a minimum of the frozen energy."""
+    """Train with minibatches, which set the widths, then move the means to a minimum of the frozen energy."""
     network, generator = setting.network, torch.Generator().manual_seed(seed)
-    near = train_network(network, data, network.initial(seed), setting.training, generator).posterior
-    energy = NetworkEnergy(network, data, frozen_draws(near, setting.draws, 0))
-    still = torch.zeros_like(near.mean)
-    drift = _descend(energy, near.std, torch.arange(len(data)), still, setting, tolerance)
-    return MeanFieldGaussian(near.mean + drift, near.std)
+    trained = train_network(network, data, network.initial(seed), setting.training, generator).posterior
+    energy = NetworkEnergy(network, data, frozen_draws(trained, setting.draws, 0))
+    origin = torch.zeros_like(trained.mean)
+    drift = _descend(energy, trained.std, torch.arange(len(data)), origin, setting, tolerance)
+    return MeanFieldGaussian(trained.mean + drift, trained.std)
 
 
 def _forget_ours(scene: Scene, seed: int) -> tuple[Tensor, TrustedStep]:
     energy, std = scene.energy, scene.before.std
-    step = influence(energy, std.square().reciprocal(), scene.forgotten, torch.Generator().manual_seed(seed))
+    step = influence_step(energy, std.square().reciprocal(), scene.forgotten, torch.Generator().manual_seed(seed))
     return _descend(energy, std, scene.retained, step.drift, scene.setting, _GOOD_ENOUGH), step
 
 
 def _paper_drift(scene: Scene, forgotten: Tensor, seed: int) -> Tensor:
-    """Of the means. Its widths are left out, here as in every way."""
+    """Return the drift of the means. The paper's widths are ignored, as for every method."""
     generator = torch.Generator().manual_seed(seed)
     after = paper_forget_network(scene.setting.network, scene.before, scene.data, forgotten, generator)
     return after.posterior.mean - scene.before.mean
 
 
 def _residuals(scene: Scene, step: TrustedStep, seed: int) -> tuple[float, float]:
-    """‖v - Hx‖/‖v‖ of the first solve, ours and the paper's, with H = G + ∇²f over every row.
+    """Return ‖v - Hx‖/‖v‖ of the first solve, ours and the paper's, with H = G + ∇²f over all rows.
 
-    Ours is damped, and solves with a sample of G: what it leaves, the descent that follows makes good.
+    Our solve is damped and uses a sample of G; the descent after it removes the residual.
     """
-    energy, still = scene.energy, torch.zeros_like(scene.before.mean)
+    energy, origin = scene.energy, torch.zeros_like(scene.before.mean)
     curvature = energy.curvature(torch.arange(len(scene.data)), 1.0)
 
     def residual(rows: Tensor, x: Tensor) -> float:
-        v = energy.misfit_gradient(still, rows)
+        v = energy.misfit_gradient(origin, rows)
         return float((v - curvature(x)).norm() / v.norm())
 
     first = scene.forgotten[: PAPER_VI.group_size]
@@ -170,7 +171,7 @@ def _residuals(scene: Scene, step: TrustedStep, seed: int) -> tuple[float, float
 def _descend(
     energy: NetworkEnergy, std: Tensor, rows: Tensor, start: Tensor, setting: Setting, tolerance: float
 ) -> Tensor:
-    """The drift at the minimum of F that L-BFGS reaches from `start`, in units of the widths."""
+    """Return the drift at the minimum of F that L-BFGS reaches from `start`, in units of the widths."""
     whitened = (start / std).requires_grad_()
     optimiser = torch.optim.LBFGS(
         [whitened],

@@ -15,7 +15,7 @@ from benchmarks.timing import timed
 from ml.baselines.paper_network import PaperNetworkRecipe, paper_forget_network, paper_forget_network_samples
 from ml.certify.certificate import Certificate
 from ml.certify.network.certificate import certify_network
-from ml.forgetting.network import DEFAULT_RECIPE, TrustedStep, forget_network, forget_network_samples, spread_out
+from ml.forgetting.network import DEFAULT_RECIPE, TrustedStep, forget_network, forget_network_samples, thin
 from ml.inference.averaged_descent import AveragedDescent
 from ml.inference.bayes_by_backprop import BayesByBackprop
 from ml.inference.chains import Chains, sample
@@ -114,13 +114,13 @@ class Sampled:
         return posterior.samples[chosen]
 
     def frozen(self, posterior: SampleSet) -> Tensor:
-        return spread_out(posterior.samples, DEFAULT_RECIPE.draws)
+        return thin(posterior.samples, DEFAULT_RECIPE.draws)
 
     def ours(
         self, network: Network, posterior: SampleSet, data: Tensor, forgotten: Tensor
     ) -> tuple[SampleSet, TrustedStep]:
         outcome = forget_network_samples(network, posterior, data, forgotten, torch.Generator().manual_seed(1))
-        return outcome.sample_set, outcome.step
+        return outcome.posterior, outcome.step
 
     def certify(self, network: Network, before: SampleSet, after: SampleSet, data: Tensor, forgotten: Tensor) -> None:
         """Return None: with so few draws of chains that warn, weights say nothing about so many parameters."""

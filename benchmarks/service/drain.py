@@ -1,7 +1,7 @@
-"""`lethe bench drain`: what a thousand deletions of one model cost beside ten, and what a second worker is worth.
+"""`lethe bench drain`: cost of a thousand deletions of one model against ten, and speed-up by a second worker.
 
-A batch is measured whole, from the claim to the published version with a signed certificate for each deletion. Ten and
-a thousand take turns on one model, so that whatever else the machine does falls on both.
+A measurement covers a whole batch, from the claim to the published version with a signed certificate per deletion. Ten
+and a thousand alternate on one model, so that other load on the machine affects both.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from worker.forget import forget_pending
 
 FEW, MANY = 10, 1_000
 SHARED = 100
-"""Deletions in a batch while workers are compared: a batch costs nearly the same whatever their number."""
+"""Deletions per batch when workers are compared. The cost of a batch hardly depends on it."""
 ROWS_OF_ROUND = 2_000
-"""At least so many rows for each round: all that is asked for, and room for those who stay."""
+"""Rows needed per round: all deleted rows, and enough retained rows."""
 TIMEOUT_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class Drained:
+class DrainResult:
     seconds_10: float
     seconds_1000: float
     cost_ratio: float
@@ -57,7 +57,7 @@ class Bench:
     models: Sequence[Population]
 
 
-def bench_drain(rows: int, rounds: int) -> Drained:
+def bench_drain(rows: int, rounds: int) -> DrainResult:
     with (
         tempfile.TemporaryDirectory(prefix="lethe-bench-") as folder,
         scratch_postgresql(Path(folder)) as database,
@@ -68,18 +68,18 @@ def bench_drain(rows: int, rounds: int) -> Drained:
         with scratch_redis(settings.data_dir), _logging_to(log, settings.log_level), _context(settings) as context:
             bench = _prepare(context, rows, bar("Preparing"))
             few, many = _batch_seconds(bench, rounds, bar("10 and 1,000"))
-            one, two = _worker_seconds(bench, rounds, bar("Workers"))
-    return Drained(few, many, many / few, one / two)
+            one_worker, two_workers = _worker_seconds(bench, rounds, bar("Workers"))
+    return DrainResult(few, many, many / few, one_worker / two_workers)
 
 
-def show(found: Drained) -> Table:
-    table = Table(title="A batch, from claim to published")
+def show(result: DrainResult) -> Table:
+    table = Table(title="Seconds of a batch, from claim to publication")
     table.add_column("")
     table.add_column("", justify="right")
-    table.add_row("10 deletions", f"{found.seconds_10:.2f} s")
-    table.add_row("1,000 deletions", f"{found.seconds_1000:.2f} s")
-    table.add_row("1,000 over 10", f"{found.cost_ratio:.2f}")
-    table.add_row("two workers on two models over one", f"{found.two_worker_speedup:.2f}")
+    table.add_row("10 deletions", f"{result.seconds_10:.2f} s")
+    table.add_row("1,000 deletions", f"{result.seconds_1000:.2f} s")
+    table.add_row("1,000 over 10", f"{result.cost_ratio:.2f}")
+    table.add_row("two workers on two models over one", f"{result.two_worker_speedup:.2f}")
     return table
 
 
@@ -93,20 +93,20 @@ def _prepare(context: WorkerContext, rows: int, report: OnProgress) -> Bench:
 
 
 def _batch_seconds(bench: Bench, rounds: int, report: OnProgress) -> tuple[float, float]:
-    """The median seconds of a batch of few and of one of many."""
-    _drain(bench, FEW)  # the first use of connections, plans and LAPACK
-    taken: dict[int, list[float]] = {FEW: [], MANY: []}
+    """Return the median seconds of a small and of a large batch."""
+    _drain(bench, FEW)  # warm-up: connections, plans and LAPACK
+    seconds: dict[int, list[float]] = {FEW: [], MANY: []}
     for number in range(rounds):
         for count in (FEW, MANY) if number % 2 else (MANY, FEW):
             report(f"{count:,}", number / rounds)
-            taken[count].append(_drain(bench, count))
+            seconds[count].append(_drain(bench, count))
     report("done", 1.0)
-    return statistics.median(taken[FEW]), statistics.median(taken[MANY])
+    return statistics.median(seconds[FEW]), statistics.median(seconds[MANY])
 
 
 def _drain(bench: Bench, count: int) -> float:
     model = bench.models[0]
-    model.ask(bench.context, count)
+    model.request_deletions(bench.context, count)
     started = time.perf_counter()
     forget_pending(bench.context, model.model_id)
     seconds = time.perf_counter() - started
@@ -115,44 +115,44 @@ def _drain(bench: Bench, count: int) -> float:
 
 
 def _worker_seconds(bench: Bench, rounds: int, report: OnProgress) -> tuple[float, float]:
-    """The median seconds of a batch on each of two models, by one `lethe worker` and by two.
+    """Return the median seconds of a batch on each of two models, with one `lethe worker` and with two.
 
-    One, two, two, one: data sets shrink and machines warm up, and both then have as much of it.
+    The order is one, two, two, one: data sets shrink and machines warm up, which then affects both alike.
     """
     settings = bench.context.settings
     with _worker(settings, "one"):
         _wait_for_workers(bench, 1)
         report("one", 0.1)
-        one = [_both_seconds(bench) for _ in range(rounds)]
+        one_worker = [_both_seconds(bench) for _ in range(rounds)]
         with _worker(settings, "two"):
             _wait_for_workers(bench, 2)
             report("two", 0.4)
-            two = [_both_seconds(bench) for _ in range(2 * rounds)]
+            two_workers = [_both_seconds(bench) for _ in range(2 * rounds)]
         report("one", 0.8)
-        one += [_both_seconds(bench) for _ in range(rounds)]
+        one_worker += [_both_seconds(bench) for _ in range(rounds)]
     report("done", 1.0)
-    return statistics.median(one), statistics.median(two)
+    return statistics.median(one_worker), statistics.median(two_workers)
 
 
 def _both_seconds(bench: Bench, count: int = SHARED) -> float:
     for model in bench.models:
-        model.ask(bench.context, count)
+        model.request_deletions(bench.context, count)
     started = time.perf_counter()
     for model in bench.models:
         bench.context.doorbell.ring(model.model_id)
-    _wait_until(lambda: not _open_count(bench), "a batch did not end")
+    _wait_until(lambda: not _open_count(bench), "a batch did not finish")
     seconds = time.perf_counter() - started
     _require_all_completed(bench)
     return seconds
 
 
 def _wait_for_workers(bench: Bench, count: int) -> None:
-    """Let small batches run until so many workers have published one: all are then started and warm."""
+    """Run small batches until `count` workers have published: all are then started and warm."""
     since = now()
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while len(_workers(bench, since)) < count:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{count} workers did not take part within {TIMEOUT_SECONDS:.0f} s")
+            raise RuntimeError(f"{count} workers did not publish within {TIMEOUT_SECONDS:.0f} s")
         _both_seconds(bench, count=1)
 
 
@@ -168,7 +168,7 @@ def _open_count(bench: Bench) -> int:
 
 def _require_all_completed(bench: Bench) -> None:
     if _open_count(bench) or _count(bench, DeletionStatus.FAILED):
-        raise RuntimeError("not all deletions were completed: nothing was measured")
+        raise RuntimeError("some deletions did not complete: the measurement is invalid")
 
 
 def _count(bench: Bench, *statuses: DeletionStatus) -> int:
@@ -177,17 +177,17 @@ def _count(bench: Bench, *statuses: DeletionStatus) -> int:
         return session.scalars(query).one()
 
 
-def _wait_until(condition: Callable[[], bool], what: str) -> None:
+def _wait_until(condition: Callable[[], bool], failure: str) -> None:
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{what} within {TIMEOUT_SECONDS:.0f} s")
+            raise RuntimeError(f"{failure} within {TIMEOUT_SECONDS:.0f} s")
         time.sleep(0.01)
 
 
 @contextmanager
 def _worker(settings: Settings, name: str) -> Iterator[None]:
-    """`lethe worker` as anybody would start it, on one thread."""
+    """Run `lethe worker` with one thread."""
     env = {
         **{variable: value for variable, value in os.environ.items() if not variable.startswith("LETHE_")},
         "DATABASE_URL": settings.database,
@@ -223,13 +223,13 @@ def _context(settings: Settings) -> Iterator[WorkerContext]:
 
 @contextmanager
 def _logging_to(path: Path, level: str) -> Iterator[None]:
-    """Log as a worker does, for it costs time, but not among the results."""
+    """Log like a worker, because logging costs time, but into a file."""
     root = logging.getLogger()
-    before = root.handlers[:], root.level
+    previous = root.handlers[:], root.level
     with path.open("w") as stream:
         with contextlib.redirect_stdout(stream):
             configure_logging(level)
         try:
             yield
         finally:
-            root.handlers, root.level = before
+            root.handlers, root.level = previous

@@ -1,12 +1,13 @@
-"""`lethe bench intake`: durable POSTs per second, beside a bare handler that inserts one row into the same PostgreSQL.
+"""`lethe bench intake`: durable POST requests per second, against a bare handler that inserts one row.
 
-Both servers run as their own process with the settings of `lethe api`, and are asked in turn by the same client, so
-that whatever else the machine does falls on both.
+Both servers use the same PostgreSQL, run as processes with the settings of `lethe api`, and are called in turn by the
+same client, so that other load on the machine affects both.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import multiprocessing
 import socket
@@ -32,7 +33,7 @@ TIMEOUT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Load:
-    """So many POSTs to each server in each round, over so many connections."""
+    """Rounds, requests per round and server, and concurrent connections."""
 
     rounds: int
     requests: int
@@ -66,13 +67,13 @@ def bench_intake(load: Load) -> IntakeComparison:
             return asyncio.run(_compare(load, Target(ours_port, OURS_PATH, token), Target(bare_port, BARE_PATH, token)))
 
 
-def show(found: IntakeComparison) -> Table:
-    table = Table(title="Durable POSTs, both against the same PostgreSQL")
-    for heading in ("", "POSTs a second", "99th percentile, ms"):
+def show(comparison: IntakeComparison) -> Table:
+    table = Table(title="Durable POST requests on the same PostgreSQL")
+    for heading in ("", "POSTs per second", "99th percentile, ms"):
         table.add_column(heading, justify="right" if heading else "left")
-    table.add_row("bare handler, one row", f"{found.bare_rps:.0f}", f"{found.bare_p99_ms:.1f}")
-    table.add_row("POST /api/v1/deletions", f"{found.ours_rps:.0f}", f"{found.ours_p99_ms:.1f}")
-    table.add_row("ours over bare", f"{found.ratio:.2f}", f"{found.ours_p99_ms / found.bare_p99_ms:.2f}")
+    table.add_row("bare handler, one row", f"{comparison.bare_rps:.0f}", f"{comparison.bare_p99_ms:.1f}")
+    table.add_row("POST /api/v1/deletions", f"{comparison.ours_rps:.0f}", f"{comparison.ours_p99_ms:.1f}")
+    table.add_row("ours over bare", f"{comparison.ratio:.2f}", f"{comparison.ours_p99_ms / comparison.bare_p99_ms:.2f}")
     return table
 
 
@@ -83,7 +84,7 @@ class Target:
     token: str
 
     def post(self, number: int) -> bytes:
-        """One whole request. Both servers get the same bytes but for the path."""
+        """Return one request. Both servers get the same bytes except for the path."""
         body = json.dumps({"regulation": "gdpr", "subjects": [person(number % PEOPLE)]})
         head = (
             f"POST {self.path} HTTP/1.1",
@@ -98,13 +99,13 @@ class Target:
 
 async def _compare(load: Load, ours: Target, bare: Target) -> IntakeComparison:
     for target in (ours, bare):
-        await _round(target, load.connections * 4, load.connections)  # connections, caches and plans warm
+        await _round(target, load.connections * 4, load.connections)  # warm-up: connections, caches and plans
     rounds: dict[str, list[Round]] = {"ours": [], "bare": []}
     for number in range(load.rounds):
         pair = [("ours", ours), ("bare", bare)]
         for name, target in pair if number % 2 else reversed(pair):
             rounds[name].append(await _round(target, load.requests, load.connections))
-    ours_rps, bare_rps = (statistics.median(one.rps for one in rounds[name]) for name in ("ours", "bare"))
+    ours_rps, bare_rps = (statistics.median(result.rps for result in rounds[name]) for name in ("ours", "bare"))
     return IntakeComparison(ours_rps, bare_rps, ours_rps / bare_rps, _p99(rounds["ours"]), _p99(rounds["bare"]))
 
 
@@ -112,15 +113,15 @@ async def _round(target: Target, requests: int, connections: int) -> Round:
     share = [range(first, requests, connections) for first in range(connections)]
     started = time.perf_counter()
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        taken = await asyncio.gather(*(_connection(target, numbers) for numbers in share))
+        times = await asyncio.gather(*(_connection(target, numbers) for numbers in share))
     seconds = time.perf_counter() - started
-    return Round(requests / seconds, [one for times in taken for one in times])
+    return Round(requests / seconds, list(itertools.chain.from_iterable(times)))
 
 
 async def _connection(target: Target, numbers: Sequence[int]) -> list[float]:
-    """POST after POST over one connection; the milliseconds of each."""
+    """Send requests over one connection, and return the milliseconds of each."""
     reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
-    taken = []
+    times = []
     for number in numbers:
         request = target.post(number)
         started = time.perf_counter()
@@ -128,22 +129,22 @@ async def _connection(target: Target, numbers: Sequence[int]) -> list[float]:
         head = await reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
         body = await reader.readexactly(length)
-        taken.append((time.perf_counter() - started) * 1e3)
+        times.append((time.perf_counter() - started) * 1e3)
         if not head.startswith(b"HTTP/1.1 201"):
             raise RuntimeError(f"{target.path} answered {head[9:12].decode()}: {body[:300].decode()}")
     writer.close()
     await writer.wait_closed()
-    return taken
+    return times
 
 
 def _p99(rounds: Sequence[Round]) -> float:
-    return statistics.quantiles([one for found in rounds for one in found.milliseconds], n=100)[98]
+    return statistics.quantiles([milliseconds for result in rounds for milliseconds in result.milliseconds], n=100)[98]
 
 
 @contextmanager
 def _server(serve: Callable[[Settings, socket.socket], None], settings: Settings) -> Iterator[int]:
-    """A process that serves on a free port of the loopback. Connections wait in the socket until it has started."""
-    # Named TCP: else asyncio leaves Nagle's algorithm on, and 40 ms of waiting in each answer hide what is measured.
+    """Run a server process on a free loopback port. Connections wait in the socket until it has started."""
+    # IPPROTO_TCP: without it asyncio leaves Nagle's algorithm on, which adds 40 ms to each response.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     listener.listen(1024)

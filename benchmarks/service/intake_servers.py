@@ -1,4 +1,4 @@
-"""The two servers that `lethe bench intake` compares, and what they need to be there before they start."""
+"""Servers that `lethe bench intake` compares, and their set-up."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def person(number: int) -> dict[str, str]:
 
 
 def prepare(settings: Settings, people: int) -> str:
-    """Tables for both, and a model that holds so many people. Returns a token to send deletions with."""
+    """Create the tables and a model with `people` subjects, and return a compliance token."""
     database = Database(settings.database)
     try:
         migrate.upgrade(database)
@@ -77,7 +77,7 @@ def serve_ours(settings: Settings, listener: socket.socket) -> None:
 
 
 def serve_bare(settings: Settings, listener: socket.socket) -> None:
-    """What anybody would write first: one model in, one row, one model out."""
+    """Serve the simplest handler: validate a body, insert a row, return a model."""
     engine = create_engine(settings.database)
     app = FastAPI()
 

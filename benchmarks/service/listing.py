@@ -1,4 +1,4 @@
-"""`lethe bench listing`: how long the database takes for a page of deletions, by every filter that the API has."""
+"""`lethe bench listing`: database time for a page of deletions, for every filter of the API."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from service.store.tables import now
 DAYS = 400
 PAGE = 50
 ROUNDS = 30
-"""Many more than the ten after which PostgreSQL may keep a plan that no longer looks at the values."""
+"""Many more than the ten after which PostgreSQL may switch to a generic plan."""
 CALLERS = 20
 DAY = timedelta(days=1)
 MODELS = {name: uuid.UUID(int=number) for number, name in enumerate(("of most", "of few", "retired"), start=1)}
 
-# Spread evenly over DAYS until now. What is old is done, but for some, and for what failed in the first days; of the
-# last month one in fifty is open. Most concern one model, few another; a third is retired: only the oldest concern it.
+# Deletions are spread evenly over the last DAYS. Old ones are completed, except a few and those that failed in the
+# first days. One in fifty of the last month is open. Most target the first model, few the second, and only the oldest
+# target the third, which is retired.
 FILL = (
     """
     INSERT INTO models (id, name, family, posterior_kind, config, policy, created_at)
@@ -53,7 +54,7 @@ FILL = (
         END,
         'bench', received, received + CASE WHEN n % 5 = 0 THEN interval '45 days' ELSE interval '30 days' END, NULL
     FROM (
-        SELECT n, CAST(:moment AS timestamptz) - (:rows - n) * interval '1 day' * :days / :rows AS received
+        SELECT n, CAST(:now AS timestamptz) - (:rows - n) * interval '1 day' * :days / :rows AS received
         FROM generate_series(1, :rows) AS n
     ) AS numbered
     """,
@@ -70,10 +71,10 @@ FILL = (
 
 @dataclass(frozen=True)
 class FilterTimes:
-    """Of first pages and of pages from the middle, in milliseconds.
+    """Milliseconds of first pages and of pages from the middle.
 
-    The first two are the server's planning and execution. A round trip also waits for a busy machine, but only it shows
-    a plan that was kept from other values.
+    The first two are the server's planning and execution. A round trip also includes other load on the machine, but it
+    alone reveals a generic plan.
     """
 
     filter: str
@@ -85,30 +86,34 @@ class FilterTimes:
 
 
 def bench_listing(rows: int) -> list[FilterTimes]:
-    """Fill a scratch PostgreSQL with so many deletions, then take pages by each filter."""
+    """Fill a scratch PostgreSQL with deletions, then read pages with each filter."""
     with tempfile.TemporaryDirectory() as folder, scratch_postgresql(Path(folder)) as url, stages() as report:
         database = Database(url)
         try:
             migrate.upgrade(database)
-            moment = now()
-            fill(database, rows, moment, report("filling"))
-            return _measure(database, rows, moment, report("listing"))
+            end = now()
+            fill(database, rows, end, report("filling"))
+            return _measure(database, rows, end, report("listing"))
         finally:
             database.close()
 
 
-def fill(database: Database, rows: int, moment: datetime, on_progress: OnProgress) -> None:
-    known = {"rows": rows, "days": DAYS, "moment": moment, "callers": CALLERS, "models": list(MODELS.values())}
+def fill(database: Database, rows: int, end: datetime, on_progress: OnProgress) -> None:
+    parameters = {"rows": rows, "days": DAYS, "now": end, "callers": CALLERS, "models": list(MODELS.values())}
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for number, statement in enumerate(FILL):
             on_progress("filling", number / len(FILL))
-            connection.execute(text(statement), {name: known[name] for name in known if f":{name}" in statement})
+            connection.execute(text(statement), _used(parameters, statement))
         connection.execute(text("VACUUM"))
 
 
-def filters(moment: datetime) -> Mapping[str, Criteria]:
-    """Every filter of the list by itself: as it is used, and where it is hardest."""
-    year_ago = moment - 365 * DAY
+def _used(parameters: Mapping[str, Any], statement: str) -> dict[str, Any]:
+    return {name: value for name, value in parameters.items() if f":{name}" in statement}
+
+
+def filters(end: datetime) -> Mapping[str, Criteria]:
+    """Return every filter of the list by itself: its common use, and its hardest case."""
+    year_ago = end - 365 * DAY
     return {
         "none": Criteria(),
         "caller": Criteria(caller="caller-7"),
@@ -119,45 +124,45 @@ def filters(moment: datetime) -> Mapping[str, Criteria]:
         **{f"model {name}": Criteria(model_id=model_id) for name, model_id in MODELS.items()},
         "model, unknown": Criteria(model_id=uuid.UUID(int=9)),
         "received, a day": Criteria(received_from=year_ago, received_to=year_ago + DAY),
-        "received, a year": Criteria(received_from=year_ago, received_to=moment),
+        "received, a year": Criteria(received_from=year_ago, received_to=end),
         "due, a day": Criteria(due_from=year_ago + 60 * DAY, due_to=year_ago + 61 * DAY),
-        "due, a year": Criteria(due_from=year_ago, due_to=moment),
-        "due soon": Criteria(due_from=moment, due_to=moment + 7 * DAY),
+        "due, a year": Criteria(due_from=year_ago, due_to=end),
+        "due soon": Criteria(due_from=end, due_to=end + 7 * DAY),
         "overdue": Criteria(overdue=True),
         "not overdue": Criteria(overdue=False),
     }
 
 
-def show(found: Sequence[FilterTimes]) -> Table:
-    table = Table("filter", title=f"A page of {PAGE} of {found[0].rows:,} deletions, milliseconds")
+def show(times: Sequence[FilterTimes]) -> Table:
+    table = Table("filter", title=f"A page of {PAGE} of {times[0].rows:,} deletions, milliseconds")
     for heading in ("median", "worst", "round trip, median", "round trip, worst"):
         table.add_column(heading, justify="right")
-    for row in found:
-        times = (row.median_ms, row.worst_ms, row.median_round_trip_ms, row.worst_round_trip_ms)
-        table.add_row(row.filter, *(f"{time:.1f}" for time in times))
+    for row in times:
+        columns = (row.median_ms, row.worst_ms, row.median_round_trip_ms, row.worst_round_trip_ms)
+        table.add_row(row.filter, *(f"{milliseconds:.1f}" for milliseconds in columns))
     return table
 
 
-def _measure(database: Database, rows: int, moment: datetime, on_progress: OnProgress) -> list[FilterTimes]:
-    """On one connection and in ever another order, as a service uses it: a plan that one filter left must suit all."""
-    chosen, order = filters(moment), random.Random(0)  # noqa: S311
-    windows = (Window(PAGE), Window(PAGE, Position(moment - DAYS / 2 * DAY, uuid.UUID(int=0))))
-    pages = [(name, window) for name in chosen for window in windows]
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in chosen}
+def _measure(database: Database, rows: int, end: datetime, on_progress: OnProgress) -> list[FilterTimes]:
+    """Measure on one connection in random order, like a service: a cached plan of one filter must suit all."""
+    criteria, order = filters(end), random.Random(0)  # noqa: S311
+    windows = (Window(PAGE), Window(PAGE, Position(end - DAYS / 2 * DAY, uuid.UUID(int=0))))
+    pages = [(name, window) for name in criteria for window in windows]
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in criteria}
     with database.reading() as session:
         plan_for_values(session)
         connection = session.connection()
         for number in range(ROUNDS):
             on_progress("listing", number / ROUNDS)
             for name, window in order.sample(pages, len(pages)):
-                query = page_query(chosen[name], window)
+                query = page_query(criteria[name], window)
                 compiled = query.compile(connection, compile_kwargs={"render_postcompile": True})
                 times[name].append(_milliseconds(connection, str(compiled), compiled.params))
-    return [_summed_up(name, rows, taken) for name, taken in times.items()]
+    return [_summarise(name, rows, measured) for name, measured in times.items()]
 
 
 def _milliseconds(connection: Connection, statement: str, values: Mapping[str, Any]) -> tuple[float, float]:
-    """What the server says of itself, and until the rows are here (without SQLAlchemy, which builds the statement)."""
+    """Return the server's own time and the round trip, without SQLAlchemy's statement building."""
     started = time.perf_counter()
     connection.exec_driver_sql(statement, values).all()
     round_trip = 1000 * (time.perf_counter() - started)
@@ -165,8 +170,8 @@ def _milliseconds(connection: Connection, statement: str, values: Mapping[str, A
     return plan["Planning Time"] + plan["Execution Time"], round_trip
 
 
-def _summed_up(name: str, rows: int, taken: Sequence[tuple[float, float]]) -> FilterTimes:
-    server, round_trip = zip(*taken, strict=True)
+def _summarise(name: str, rows: int, times: Sequence[tuple[float, float]]) -> FilterTimes:
+    server, round_trip = zip(*times, strict=True)
     return FilterTimes(
         name, rows, statistics.median(server), max(server), statistics.median(round_trip), max(round_trip)
     )

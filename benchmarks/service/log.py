@@ -1,7 +1,6 @@
-"""`lethe bench log`: how the transparency log grows on PostgreSQL, and what a proof costs when it is large.
+"""`lethe bench log`: growth of the transparency log on PostgreSQL, and the cost of a proof in a large log.
 
-An append is measured whole: the audit entry inserted and committed, then placed, hashed and covered by a signed
-checkpoint.
+An append covers the committed insert of the audit entry, its sequencing and hashing, and a signed checkpoint.
 """
 
 from __future__ import annotations
@@ -29,21 +28,22 @@ from service.settings import Settings
 from service.store import migrate
 from service.store.certificates.bundles import find_receipt
 from service.store.database import Database
-from service.store.deletions.creation import NewDeletion, create
-from service.store.log import sequencing as log
+from service.store.deletions.creation import DeletionRequest, store_deletions
+from service.store.deletions.views import DeletionView
+from service.store.log import sequencing
 from service.store.signing.keys import open_signer
 from service.store.signing.statements import StatementSigner
 from service.store.tables import AuditEntry
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 AT_ONCE = 5_000
-"""Entries in a transaction, and in a checkpoint: as a sweep finds them after a second of heavy intake."""
+"""Entries per transaction and checkpoint: what a sweep finds after a second of heavy intake."""
 ROUNDS = 200
 
 
 @dataclass(frozen=True)
 class Size:
-    """What was found at one size of the log; times are medians over random entries."""
+    """Measurements at one size of the log; times are medians over random entries."""
 
     entries: int
     appends_per_second: float
@@ -54,7 +54,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Grown:
+class LogGrowth:
     entries: int
     appends_per_second: float
     proof_ms: float
@@ -68,29 +68,29 @@ class Bench:
     signer: StatementSigner
 
 
-def bench_log(entries: int) -> Grown:
+def bench_log(entries: int) -> LogGrowth:
     with (
         tempfile.TemporaryDirectory(prefix="lethe-bench-") as folder,
         scratch_postgresql(Path(folder)) as url,
         stages() as bar,
-        _opened(scratch_settings(Path(folder), url)) as bench,
+        _open_bench(scratch_settings(Path(folder), url)) as bench,
     ):
         growth: list[Size] = []
         seconds, report = 0.0, bar("Log")
         for size in sorted({*(size for size in SIZES if size < entries), entries}):
             before = growth[-1].entries if growth else 0
-            taken = _grow(bench, before, size, entries, report)
-            growth.append(_measured(bench, size, (size - before) / taken))
-            seconds += taken
+            append_seconds = _grow(bench, before, size, entries, report)
+            growth.append(_measure(bench, size, (size - before) / append_seconds))
+            seconds += append_seconds
     last = growth[-1]
-    return Grown(last.entries, entries / seconds, last.proof_ms, last.verify_ms, growth)
+    return LogGrowth(last.entries, entries / seconds, last.proof_ms, last.verify_ms, growth)
 
 
-def show(found: Grown) -> Table:
-    table = Table(title="The log as it grows")
-    for heading in ("entries", "appends/s", "proof, ms", "tiles read", "hashes in it", "verify, ms"):
+def show(result: LogGrowth) -> Table:
+    table = Table(title="The log at growing sizes")
+    for heading in ("entries", "appends/s", "proof, ms", "tiles read", "hashes", "verify, ms"):
         table.add_column(heading, justify="right")
-    for row in found.growth:
+    for row in result.growth:
         counts = f"{row.tiles_read:g}", f"{row.proof_length:g}"
         table.add_row(
             f"{row.entries:,}", f"{row.appends_per_second:,.0f}", f"{row.proof_ms:.2f}", *counts, f"{row.verify_ms:.2f}"
@@ -99,7 +99,7 @@ def show(found: Grown) -> Table:
 
 
 @contextmanager
-def _opened(settings: Settings) -> Iterator[Bench]:
+def _open_bench(settings: Settings) -> Iterator[Bench]:
     database = Database(settings.database)
     try:
         migrate.upgrade(database)
@@ -109,8 +109,8 @@ def _opened(settings: Settings) -> Iterator[Bench]:
 
 
 def _grow(bench: Bench, before: int, size: int, last: int, report: OnProgress) -> float:
-    """Append until there are `size`; the seconds that it took."""
-    taken = 0.0
+    """Append until there are `size` entries, and return the seconds."""
+    seconds = 0.0
     for start in range(before, size, AT_ONCE):
         report(f"{start:,} entries", start / last)
         rows = [_entry() for _ in range(min(AT_ONCE, size - start))]
@@ -118,43 +118,45 @@ def _grow(bench: Bench, before: int, size: int, last: int, report: OnProgress) -
         with bench.database.writing() as session:
             session.execute(insert(cast(SqlTable, AuditEntry.__table__)), rows)
         with bench.database.writing() as session:
-            log.sequence(session, bench.signer)
-        taken += time.perf_counter() - started
+            sequencing.sequence_entries(session, bench.signer)
+        seconds += time.perf_counter() - started
     report(f"{size:,} entries", size / last)
-    return taken
+    return seconds
 
 
 def _entry() -> dict[str, Any]:
-    """As the intake of a deletion writes it."""
+    """Return an entry like the one that intake writes."""
     details = {"subjects": [secrets.token_hex(32)]}
     return {"actor": "bench", "action": "deletion.received", "concerns": str(uuid.uuid4()), "details": details}
 
 
-def _measured(bench: Bench, entries: int, rate: float) -> Size:
+def _measure(bench: Bench, entries: int, rate: float) -> Size:
     bundle, keys = _receipt(bench), bench.signer.public_pem.encode()
     verified = [_milliseconds(lambda: verify(bundle, keys)) for _ in range(ROUNDS)]
     draw, times, tiles, lengths = random.Random(0), [], [], []  # noqa: S311
-    with bench.database.reading() as session, _counted(bench.database) as reads:
+    with bench.database.reading() as session, _tile_reads(bench.database) as reads:
         for _ in range(ROUNDS):
             index = draw.randrange(entries)
             reads.clear()
             started = time.perf_counter()
-            found = log.inclusion(session, index, entries)
+            inclusion = sequencing.prove_inclusion(session, index, entries)
             times.append(1000 * (time.perf_counter() - started))
             tiles.append(len(reads))
-            lengths.append(len(found.proof))
+            lengths.append(len(inclusion.proof))
     medians = [statistics.median(column) for column in (times, tiles, lengths, verified)]
     return Size(entries, rate, *medians)
 
 
 def _receipt(bench: Bench) -> bytes:
-    """A receipt with its place in the log, as a caller downloads it."""
-    new = NewDeletion("bench", "gdpr", [secrets.token_bytes(32)], None, "bench", window_seconds=0.0)
+    """Return a receipt with its inclusion proof, as a caller downloads it."""
+    request = DeletionRequest("bench", "gdpr", [secrets.token_bytes(32)], None, "bench", window_seconds=0.0)
     with bench.database.writing() as session:
-        deletion_id = create(session, new, bench.signer).deletion.id
-        log.sequence(session, bench.signer)
+        (view,) = store_deletions(session, [request], bench.signer).outcomes
+        if not isinstance(view, DeletionView):
+            raise view
+        sequencing.sequence_entries(session, bench.signer)
     with bench.database.reading() as session:
-        return find_receipt(session, deletion_id, None, bench.signer).encode()
+        return find_receipt(session, view.deletion.id, None, bench.signer).encode()
 
 
 def _milliseconds(action: Any) -> float:
@@ -164,16 +166,16 @@ def _milliseconds(action: Any) -> float:
 
 
 @contextmanager
-def _counted(database: Database) -> Iterator[list[str]]:
-    """Collects each read of a tile."""
+def _tile_reads(database: Database) -> Iterator[list[str]]:
+    """Collect every statement that reads a tile."""
     reads: list[str] = []
 
-    def note(*told: Any) -> None:
-        if "log_tiles" in told[2]:
-            reads.append(told[2])
+    def record(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "log_tiles" in statement:
+            reads.append(statement)
 
-    event.listen(database.engine, "before_cursor_execute", note)
+    event.listen(database.engine, "before_cursor_execute", record)
     try:
         yield reads
     finally:
-        event.remove(database.engine, "before_cursor_execute", note)
+        event.remove(database.engine, "before_cursor_execute", record)

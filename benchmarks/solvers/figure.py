@@ -1,4 +1,4 @@
-"""The figure of the comparison of solvers: error in the energy norm against products, a panel for each damping."""
+"""Figure of the solver comparison: error in the energy norm over products, one panel per damping."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ LOWEST = 1e-8
 
 
 def draw(comparison: SolverComparison, folder: Path) -> list[Path]:
-    """Written as PNG and SVG."""
+    """Draw the figure as PNG and SVG."""
     count = len(comparison.tables)
     figure = Figure(figsize=(5.6 * count, 4.6), layout="constrained")
     figure.suptitle(f"{TITLES[comparison.case]}: {comparison.parameters:,} parameters")
     panels = figure.subplots(1, count, squeeze=False, sharex=True, sharey=True)[0]
     for panel, table in zip(panels, comparison.tables, strict=True):
         _panel(panel, table)
-    panels[0].set_ylim(top=HIGHEST)  # last, since it ends the search for the bottom of them all
+    panels[0].set_ylim(top=HIGHEST)  # last: setting one limit stops autoscaling of the other
     panels[0].set_ylabel("error in the energy norm")
     panels[0].legend(loc="lower left", fontsize="small")
     paths = [folder / f"solve-{comparison.case}.{suffix}" for suffix in ("png", "svg")]
@@ -46,7 +46,7 @@ def _panel(panel: Axes, table: SolverTable) -> None:
     panel.axhline(GOAL, color="grey", linewidth=0.8, linestyle=":")
     for solver, path in table.paths.items():
         label, colour = LINES[solver]
-        # No line falls below the truth's own error, which is all that is known down there.
+        # Clipped at the error of x*: below it nothing is known.
         shown = [max(error, LOWEST, table.truth_error) for error in path.errors]
         panel.plot(path.products, shown, color=colour, label=label + (", diverges" if path.diverged else ""))
         if path.diverged:

@@ -9,8 +9,8 @@ import benchmarks.forgetting
 import benchmarks.paper.report
 from benchmarks.datasets.digits import digits
 from benchmarks.paper import bnn, network_methods
-from ml.certify.network import NetworkCheck, certify_network
-from ml.inference.averaged_descent import Settling
+from ml.certify.network.certificate import NetworkCheck, certify_network
+from ml.inference.averaged_descent import AveragedDescent
 from ml.inference.bayes_by_backprop import SAFE_BNN
 from ml.models.mlp import MLP
 
@@ -28,8 +28,8 @@ def tiny_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = bnn.Scene(MLP(dimensions=64, hidden=8, classes=10), train, test)
     for command in (benchmarks.forgetting, benchmarks.paper.report):
         monkeypatch.setattr(command, "fashion_scene", lambda _folder: scene)
-    training, settling = replace(SAFE_BNN, iterations=50), Settling(20, 10)
-    tiny = replace(bnn.QUICK, training=training, settling=settling, num_terms=2, seeds=2)
+    training, descent = replace(SAFE_BNN, iterations=50), AveragedDescent(20, 10)
+    tiny = replace(bnn.QUICK, training=training, descent=descent, num_terms=2, seeds=2)
     monkeypatch.setattr(bnn, "QUICK", tiny)
     check = partial(certify_network, recipe=NetworkCheck(draws=4, products=10))
     monkeypatch.setattr(network_methods, "certify_network", check)

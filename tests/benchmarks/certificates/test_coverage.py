@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.certificates import coverage as module
 from benchmarks.certificates.coverage import CASES, MAPS, Trial, coverage, summarise
-from benchmarks.certificates.coverage_truth import Known
+from benchmarks.certificates.coverage_truth import KnownPosterior
 from ml.errors import InvalidInput
 from ml.forgetting.samples import affine_map_matrix_free
 from ml.inference.laplace import fit_laplace
@@ -47,15 +47,15 @@ def test_where_nothing_is_issued_there_is_no_share() -> None:
 
 
 def test_a_run_can_be_repeated_and_reports_its_progress() -> None:
-    told: list[tuple[str, float]] = []
-    first = coverage(len(CASES), 1, lambda phase, share: told.append((phase, share)))
+    stages: list[tuple[str, float]] = []
+    first = coverage(len(CASES), 1, lambda phase, share: stages.append((phase, share)))
     assert first == coverage(len(CASES), 1)
-    assert told == [("trials", index / 5) for index in range(5)] + [("done", 1.0)]
-    assert [(one.family, one.map) for one in first.outcomes] == list(CASES)
-    assert {one.map for one in first.outcomes} == set(MAPS)
-    assert all(one.kl > 0 for one in first.outcomes)
+    assert stages == [("trials", index / 5) for index in range(5)] + [("done", 1.0)]
+    assert [(trial.family, trial.map) for trial in first.outcomes] == list(CASES)
+    assert {trial.map for trial in first.outcomes} == set(MAPS)
+    assert all(trial.kl > 0 for trial in first.outcomes)
     assert first.issued + first.refused == 5
-    assert all(one.reasons for one in first.outcomes if not one.issued)
+    assert all(trial.reasons for trial in first.outcomes if not trial.issued)
 
 
 def test_no_trials_are_no_run() -> None:
@@ -82,7 +82,7 @@ def test_the_chains_have_the_law_of_the_posterior(monkeypatch: pytest.MonkeyPatc
     likelihood = LogisticRegression(2, prior_std=3.0, draws=2, seed=0)
     rows = torch.tensor([[1.0, 0.2, 1], [0.8, -0.5, 1], [-0.3, 1.0, 0], [0.5, 1.5, 1]], dtype=torch.float64)
     potential = Potential(likelihood, rows)
-    posterior = Known(potential, fit_laplace(potential, rows.new_zeros(2)))
+    posterior = KnownPosterior(potential, fit_laplace(potential, rows.new_zeros(2)))
     noise = torch.randn(100_000, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     theta = posterior.from_white(noise)
     mass = torch.softmax(0.5 * noise.square().sum(1) - posterior.values(theta), 0)
@@ -103,4 +103,4 @@ def test_intervals_hold_the_truth_and_heavy_tails_are_refused() -> None:
     assert report.above <= 0.03 * report.issued
     assert report.refused_k_hat == report.heavy_tailed >= 3
     for name in MAPS:
-        assert sum(one.issued for one in report.outcomes if one.map == name) >= 20
+        assert sum(trial.issued for trial in report.outcomes if trial.map == name) >= 20

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.certificates.coverage_truth import Affine, Known, divergence_by_quadrature, gaussian_divergence
+from benchmarks.certificates.coverage_truth import Affine, KnownPosterior, divergence_by_quadrature, gaussian_divergence
 from ml.inference.laplace import fit_laplace
 from ml.models.likelihood import Likelihood
 from ml.models.logistic import LogisticRegression
@@ -14,12 +14,12 @@ from tests.ml.likelihoods import LinearRegression, regression_data
 LOGISTIC = LogisticRegression(2, prior_std=1.0, draws=2, seed=0)
 
 
-def known(likelihood: Likelihood, rows: Tensor) -> Known:
+def fit_posterior(likelihood: Likelihood, rows: Tensor) -> KnownPosterior:
     potential = Potential(likelihood, rows)
-    return Known(potential, fit_laplace(potential, rows.new_zeros(likelihood.parameter_count)))
+    return KnownPosterior(potential, fit_laplace(potential, rows.new_zeros(likelihood.parameter_count)))
 
 
-def a_map(before: Known, after: Known) -> Affine:
+def a_map(before: KnownPosterior, after: KnownPosterior) -> Affine:
     """One that changes place and width, neither of them right."""
     d = len(before.laplace.mode)
     bend = torch.eye(d, dtype=torch.float64) + 0.1 * torch.arange(d * d, dtype=torch.float64).reshape(d, d) / d**2
@@ -47,7 +47,7 @@ def test_a_map() -> None:
 @pytest.mark.parametrize("d", [2, 3])
 def test_on_gaussians_quadrature_is_the_closed_form(d: int) -> None:
     likelihood, data = LinearRegression(d), regression_data(80, d, torch.Generator().manual_seed(d))
-    before, after = known(likelihood, data), known(likelihood, data[15:])
+    before, after = fit_posterior(likelihood, data), fit_posterior(likelihood, data[15:])
     closed = gaussian_divergence(before, after, a_map(before, after))
     assert closed > 1e-3
     assert divergence_by_quadrature(before, after, a_map(before, after)) == pytest.approx(closed, rel=1e-8)
@@ -56,7 +56,7 @@ def test_on_gaussians_quadrature_is_the_closed_form(d: int) -> None:
 def test_on_a_logistic_regression_quadrature_is_what_a_large_sample_says() -> None:
     """Independent proposals of the Laplace fit, weighed: an expectation over p(θ|S) within half a percent or so."""
     rows = logistic_rows(120)
-    before, after = known(LOGISTIC, rows), known(LOGISTIC, rows[30:])
+    before, after = fit_posterior(LOGISTIC, rows), fit_posterior(LOGISTIC, rows[30:])
     moved_by = a_map(before, after)
     noise = torch.randn(40_000, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     theta = before.from_white(noise)
@@ -64,6 +64,6 @@ def test_on_a_logistic_regression_quadrature_is_what_a_large_sample_says() -> No
     log_w = before.values(theta) - after.values(moved_by.forwards(theta))
     log_mean = torch.logsumexp(log_w + mass.log(), 0)
     sampled = float(log_mean - mass.dot(log_w))
-    found = divergence_by_quadrature(before, after, moved_by)
-    assert found > 0.01
-    assert found == pytest.approx(sampled, rel=0.03)
+    divergence = divergence_by_quadrature(before, after, moved_by)
+    assert divergence > 0.01
+    assert divergence == pytest.approx(sampled, rel=0.03)

@@ -77,7 +77,7 @@ def test_a_clear_refusal(options: list[str], message: str, tmp_path: Path) -> No
 
 def test_coverage_of_sample_sets_for_machines_and_people() -> None:
     command = ["bench", "coverage", "--trials", "5", "--seed", "1"]
-    told = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
-    assert (told["trials"], told["seed"], told["issued"] + told["refused"]) == (5, 1, 5)
+    report = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert (report["trials"], report["seed"], report["issued"] + report["refused"]) == (5, 1, 5)
     shown = CliRunner().invoke(app, command).stdout
-    assert f"{told['issued']} of 5 deletions were certified" in shown
+    assert f"{report['issued']} of 5 deletions were certified" in shown

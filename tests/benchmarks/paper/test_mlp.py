@@ -16,20 +16,20 @@ SMALL = mlp.Setting(hidden=4, rows=400, draws=2, training=replace(mlp.FULL.train
 
 @pytest.mark.slow
 def test_ours_is_nearer_to_the_truth_than_the_paper_and_than_nothing() -> None:
-    told: list[tuple[str, float]] = []
-    found = mlp.compare(16, on_progress=lambda stage, fraction: told.append((stage, fraction)), setting=SMALL)
-    ways = found.ways
-    assert (found.case, found.removed, found.n) == ("mlp-vi", 16, 400)
+    stages: list[tuple[str, float]] = []
+    comparison = mlp.compare(16, on_progress=lambda stage, fraction: stages.append((stage, fraction)), setting=SMALL)
+    ways = comparison.ways
+    assert (comparison.case, comparison.removed, comparison.n) == ("mlp-vi", 16, 400)
     assert list(ways) == ["nothing", "paper", "ours", "retrained"]
     assert ways["ours"].kl < 0.1 * ways["paper"].kl
     assert ways["paper"].kl < ways["nothing"].kl
     assert ways["ours"].distance < ways["nothing"].distance
     assert ways["retrained"].kl > ways["nothing"].kl  # another basin
-    assert 0 < found.residual_ours < 1
-    assert 0 < found.residual_paper < 1
+    assert 0 < comparison.residual_ours < 1
+    assert 0 < comparison.residual_paper < 1
     assert min(way.seconds for name, way in ways.items() if name != "nothing") > 0
-    assert told[-1] == ("done", 1.0)
-    assert Comparison.from_dict(json.loads(json.dumps(asdict(found)))) == found
+    assert stages[-1] == ("done", 1.0)
+    assert Comparison.from_dict(json.loads(json.dumps(asdict(comparison)))) == comparison
 
 
 def test_the_forgotten_are_of_one_class_and_decided_by_the_seed() -> None:

@@ -25,7 +25,7 @@ def test_results_and_figures_are_kept_and_not_run_again(tmp_path: Path, monkeypa
     monkeypatch.setattr(gmm, "compare", refuse)
     again = CliRunner().invoke(app, command)
     assert again.exit_code == 0, again.output
-    assert "paper's way" in again.stdout
+    assert "paper's method" in again.stdout
 
 
 @pytest.mark.usefixtures("tiny_networks")

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from benchmarks.service import drain as drain_bench
 from benchmarks.service import drain_models
-from benchmarks.service.drain import Drained, show
+from benchmarks.service.drain import DrainResult, show
 from lethe.cli.main import app
 
 
@@ -36,5 +36,5 @@ def test_more_rounds_than_people_are_refused() -> None:
 
 
 def test_a_table_for_people() -> None:
-    table = show(Drained(seconds_10=2.0, seconds_1000=2.5, cost_ratio=1.25, two_worker_speedup=1.9))
+    table = show(DrainResult(seconds_10=2.0, seconds_1000=2.5, cost_ratio=1.25, two_worker_speedup=1.9))
     assert list(table.columns[1].cells) == ["2.00 s", "2.50 s", "1.25", "1.90"]

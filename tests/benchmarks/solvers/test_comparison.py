@@ -51,16 +51,16 @@ def dense_system(posterior: MeanFieldGaussian, rows: Tensor, damping: float) -> 
     retained = rows[keep][torch.randperm(int(keep.sum()), generator=torch.Generator().manual_seed(SEED))]
     draws = frozen_draws(posterior, DEFAULT_RECIPE.draws, SEED)
     matrix = torch.diag(NETWORK.prior_std**-2 + damping * posterior.std**-2)
-    for column, draw in enumerate(draws.view(2, -1, draws.shape[1]).transpose(0, 1).flatten(0, 1)):
-        chunk = retained[column :: DEFAULT_RECIPE.draws]
+    for index, draw in enumerate(draws.view(2, -1, draws.shape[1]).transpose(0, 1).flatten(0, 1)):
+        chunk = retained[index :: DEFAULT_RECIPE.draws]
         jacobian = torch.autograd.functional.jacobian(partial(NETWORK.outputs, data=chunk), draw, vectorize=True)
         p = NETWORK.outputs(draw, chunk).softmax(1)
         covariance = torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)
         matrix = matrix + jacobian.flatten(0, 1).T @ (covariance @ jacobian).flatten(0, 1)
     gradient = torch.zeros_like(posterior.mean)
-    for column in zeros.tolist():
-        theta = draws[column % DEFAULT_RECIPE.draws].clone().requires_grad_()
-        gradient -= torch.autograd.grad(NETWORK.log_likelihood(theta, rows[column : column + 1]).sum(), theta)[0]
+    for row in zeros.tolist():
+        theta = draws[row % DEFAULT_RECIPE.draws].clone().requires_grad_()
+        gradient -= torch.autograd.grad(NETWORK.log_likelihood(theta, rows[row : row + 1]).sum(), theta)[0]
     return matrix, gradient
 
 
@@ -115,7 +115,7 @@ def test_without_a_stored_matrix_the_errors_are_the_same(
         assert 0 < free.truth_error < 1e-4
         for solver, path in free.paths.items():
             expected = stored.paths[solver].errors[: len(path.errors)]
-            assert path.errors == pytest.approx(known, rel=1e-3, abs=free.truth_error)
+            assert path.errors == pytest.approx(expected, rel=1e-3, abs=free.truth_error)
 
 
 def test_divergence_is_shown(
