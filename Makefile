@@ -1,28 +1,28 @@
-# All that a person needs to run Lethe: Python 3.11 or newer, pip and make. `make` alone lists what there is.
-# Works with GNU make 3.81, which macOS ships.
+# Needs only Python 3.11 or newer, pip and GNU make; 3.81, which macOS ships, will do. `make` lists the targets.
 
-.PHONY: help setup demo up test soak fuzz check bench clean
-# `make clean demo` means one after the other, also under -j.
+.PHONY: help setup demo up test soak fuzz check docs bench clean
+# Run targets one after another, also under -j: `make clean demo` depends on the order.
 .NOTPARALLEL:
 
 help:
-	@echo 'make demo    a guided tour: train, forget, and check the certificate'
+	@echo 'make demo    train, forget, and check the certificate: a guided tour'
 	@echo 'make up      run the service here until Ctrl-C'
-	@echo 'make test    all tests, the slow ones too, but for those of make soak'
-	@echo 'make soak    minutes of killed workers and servers, forged logs and changed certificates'
-	@echo 'make fuzz    five minutes of requests made up from the OpenAPI document, as each role'
-	@echo 'make check   rules, format, types, imports and migrations'
+	@echo 'make test    run all tests but those of make soak, and list the slowest ten'
+	@echo 'make soak    run the long tests: killed workers and servers, forged logs, changed certificates'
+	@echo 'make fuzz    send requests generated from the OpenAPI document for five minutes, as each role'
+	@echo 'make check   check rules, format, names, types, imports and migrations'
+	@echo 'make docs    write the reference of settings, commands and endpoints'
 	@echo 'make bench   measure forgetting against retraining'
-	@echo 'make setup   only make .venv; every target above does so by itself'
+	@echo 'make setup   only create .venv; the targets above do so by themselves'
 	@echo 'make clean   remove .venv, the caches, and .lethe WITH THE DATA IN IT'
-	@echo 'make help    this list'
+	@echo 'make help    print this list'
 	@echo
 	@echo 'Options go through ARGS: make up ARGS="--port 9000", make test ARGS="-k word"'
 	@echo 'To choose the Python: make clean, then make PYTHON=/path/to/python3.12 setup'
 
 quoted = '$(subst ','\'',$(1))'
-# The folder of this file, whatever the current one. A path with spaces stands in MAKEFILE_LIST like several words, so
-# take the longest ending of the list that is a file.
+# The folder of this file, independent of the working directory. MAKEFILE_LIST separates paths by spaces, and a path may
+# contain some, so take the longest suffix of the list that is a file.
 ROOT := $(shell list=$(call quoted,$(MAKEFILE_LIST)); \
 	while [ ! -f "$$list" ]; do \
 	  shorter=$$(printf '%s' "$$list" | sed 's/^[^ ]* //'); \
@@ -31,10 +31,10 @@ ROOT := $(shell list=$(call quoted,$(MAKEFILE_LIST)); \
 	done; \
 	cd "$$(dirname "$$list")" && pwd -P)
 ifeq ($(ROOT),)
-$(error Cannot find the folder of this Makefile: change into it and run make there)
+$(error Cannot find the folder of this Makefile: change to it and run make there)
 endif
 IN_ROOT := cd $(call quoted,$(ROOT)) &&
-# exec, so that a signal to make reaches the program and not a shell around it.
+# exec, so that a signal to make reaches the program instead of a shell around it.
 RUN := @$(IN_ROOT) exec .venv/bin
 
 demo: setup
@@ -44,13 +44,16 @@ up: setup
 	$(RUN)/lethe up $(ARGS)
 
 test: setup
-	$(RUN)/pytest -m "not soak" -n 3 --dist worksteal $(ARGS)
+	$(RUN)/pytest -m "not soak" -n 3 --dist worksteal --durations=10 $(ARGS)
 
 soak: setup
 	$(RUN)/pytest -m soak -n 2 --dist worksteal $(ARGS)
 
 fuzz: setup
 	@$(IN_ROOT) exec env FUZZ_SECONDS=75 .venv/bin/pytest -m "" -s tests/service/fuzz $(ARGS)
+
+docs: setup
+	$(RUN)/python -m docs.generate
 
 bench: setup
 	$(RUN)/lethe bench forget $(ARGS)
@@ -60,6 +63,8 @@ check: setup
 	$(RUN)/ruff check
 	@echo 'check: format'
 	$(RUN)/ruff format --check
+	@echo 'check: names'
+	$(RUN)/python -m tests.check_names
 	@echo 'check: types'
 	$(RUN)/mypy
 	@echo 'check: imports'
@@ -72,15 +77,15 @@ clean:
 	  .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@$(IN_ROOT) find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
-# .venv/stamp tells for which folder and which pyproject.toml the environment was finished. While pip is at work the
-# same text stands in .venv/unfinished: what an interruption leaves behind is known by it, and made anew.
+# .venv/stamp holds the folder and the pyproject.toml for which the environment was completed. While pip runs, the same
+# text is in .venv/unfinished, so that an environment left by an interruption is recognised and created again.
 stamp_text = { pwd; cat pyproject.toml; }
 is_ready = $(stamp_text) | cmp -s - .venv/stamp && .venv/bin/python -c ''
-# Scripts in .venv/bin name the folder they were made in: a copied or moved .venv would run the code of the old place.
+# Scripts in .venv/bin contain absolute paths: a copied or moved .venv would run the code of the old folder.
 is_in_place = { [ ! -e .venv/stamp ] || [ "$$(head -n 1 .venv/stamp)" = "$$(pwd)" ]; }
 is_usable = [ ! -e .venv/unfinished ] && $(is_in_place) && .venv/bin/python -m pip --version
 
-# A name being there proves nothing: pyenv leaves shims for Pythons that are not installed.
+# A command on the PATH need not work: pyenv leaves shims for Pythons that are not installed.
 define choose_python
 	if [ -n "$$PYTHON" ]; then set -- "$$PYTHON"; else set -- python3.11 python3.12 python3.13 python3; fi; \
 	python=; seen=; \
@@ -96,7 +101,7 @@ define choose_python
 	fi
 endef
 
-# Debian's Python comes without ensurepip; its own pip can then fill the environment.
+# Debian's Python has no ensurepip; its own pip can then install into the environment.
 define make_venv
 	"$$python" -m venv .venv || { "$$python" -m venv --without-pip .venv && \
 	  "$$python" -m pip --python .venv/bin/python install pip; }
@@ -109,8 +114,8 @@ define explain_failure
 	  echo 'Setting up failed: no network? pip needs to reach the package index.' >&2; \
 	  echo 'Connect this machine, or tell pip about your proxy or mirror, and run make again.' >&2; \
 	else \
-	  echo 'Setting up failed: the lines above, and the whole of .venv/setup.log, tell why.' >&2; \
-	  echo 'Mend that and run make again.' >&2; \
+	  echo 'Setting up failed: see the lines above and all of .venv/setup.log for the reason.' >&2; \
+	  echo 'Fix that and run make again.' >&2; \
 	fi
 endef
 

@@ -76,9 +76,9 @@ def postgresql() -> Iterator[str]:
     server = get_server(Path(tempfile.mkdtemp(prefix="lethe-pg-")), cleanup_mode="delete")
     url = server.get_uri().replace("postgresql://", "postgresql+psycopg://")
     # What both are for is a loss of power, and then the tests are gone too. A killed server loses nothing without them.
-    _administer(url, "ALTER SYSTEM SET fsync = off")
-    _administer(url, "ALTER SYSTEM SET full_page_writes = off")
-    _administer(url, "SELECT pg_reload_conf()")
+    run_statement(url, "ALTER SYSTEM SET fsync = off")
+    run_statement(url, "ALTER SYSTEM SET full_page_writes = off")
+    run_statement(url, "SELECT pg_reload_conf()")
     yield url
     server.cleanup()
 
@@ -87,14 +87,14 @@ def postgresql() -> Iterator[str]:
 def migrated_postgresql(postgresql: str) -> Iterator[str]:
     """One migrated database, emptied for each test: much faster than one for each test."""
     name = f"lethe_{uuid.uuid4().hex}"
-    _administer(postgresql, f"CREATE DATABASE {name}")
+    run_statement(postgresql, f"CREATE DATABASE {name}")
     url = make_url(postgresql).set(database=name).render_as_string(hide_password=False)
     database = Database(url)
     migrate.upgrade(database)
     database.close()
     yield url
     if "DATABASE_URL" in os.environ:  # a server of our own goes as a whole
-        _administer(postgresql, f"DROP DATABASE {name} WITH (FORCE)")
+        run_statement(postgresql, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(scope="session")
@@ -114,7 +114,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         path.write_bytes(request.getfixturevalue("sqlite_template"))
         return f"sqlite:///{path}"
     url: str = request.getfixturevalue("migrated_postgresql")
-    _administer(url, _EMPTY)
+    run_statement(url, _EMPTY)
     return url
 
 
@@ -136,7 +136,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = subprocess.Popen(redis_command(folder))
     socket = broker_socket(folder)
     client = redis.Redis(unix_socket_path=str(socket))
-    wait_until(lambda: answers(client), "Redis answers")
+    wait_until(lambda: redis_responds(client), "Redis answers")
     yield f"redis+socket://{socket}"
     client.close()
     server.terminate()
@@ -173,14 +173,14 @@ def settings(database_url: str, broker: str, tmp_path: Path) -> Settings:
     )
 
 
-def answers(client: redis.Redis) -> bool:
+def redis_responds(client: redis.Redis) -> bool:
     try:
         return bool(client.ping())
     except redis.ConnectionError:
         return False
 
 
-def _administer(server: str, statement: str) -> None:
+def run_statement(server: str, statement: str) -> None:
     engine = create_engine(server, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text(statement))

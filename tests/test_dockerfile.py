@@ -18,8 +18,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from service.settings import new_key
-from tests.conftest import wait_until
 from tests.deployments import ROOT, check_command
+from tests.waiting import wait_until
 
 Stages = dict[str, list[list[str]]]
 """The instructions of each stage, as words."""

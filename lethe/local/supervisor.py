@@ -1,9 +1,9 @@
-"""What `lethe up` runs: starts the programs, restarts what dies, stops all of them together.
+"""The supervisor of `lethe up`: starts programs, restarts those that die, and stops all of them together.
 
-Our own, because honcho does not restart, and circus and supervisord bring a daemon and configuration files.
+Written here because honcho does not restart, and circus and supervisord need a daemon and configuration files.
 
-`Supervisor.run` needs the main thread: signals are delivered there, and on Linux a child's tie to its parent is a tie
-to the thread that started it.
+`Supervisor.run` needs the main thread: signals are delivered there, and on Linux the signal at a parent's death comes
+at the death of the thread that started the child.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = structlog.get_logger("supervisor")
 
 
 class AlreadyRunningError(RuntimeError):
-    """Another supervisor holds the data folder."""
+    """Another supervisor runs on the data folder."""
 
 
 class Supervisor:
@@ -53,7 +53,7 @@ class Supervisor:
         self._stop_requests = 0
 
     def run(self) -> int:
-        """Block until asked to stop. 0 when every child ended when asked to, 1 when one had to be killed."""
+        """Run until a stop signal. Return 0 if every child stopped in time, 1 if one had to be killed."""
         with _signals_as_bytes() as self._wakeups, self._output() as output:
             try:
                 while not self._stop_requests:
@@ -76,66 +76,67 @@ class Supervisor:
             self._restart_later(child, error=f"{child.program.argv[0]}: {error.strerror}")
             return
         self._record_processes()
-        self._say("info", "started", program=child.program.name, pid=pid)
+        self._log("info", "started", program=child.program.name, pid=pid)
 
     def _seconds_to_next_start(self) -> float | None:
         due = [child.due_at for child in self._children if child.process is None]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _wait(self, timeout: float | None) -> None:
-        """Sleep until a signal or the timeout; a signal that came before the call ends it at once."""
+        """Sleep until a signal or the timeout. A signal that arrived before the call ends it at once."""
         readable, _, _ = select.select([self._wakeups], [], [], timeout)
         if readable:
             self._stop_requests += sum(number in STOP_SIGNALS for number in os.read(self._wakeups, 4096))
         for child in self._children:
             code = child.reap()
             if code is not None:
-                self._note_end(child, code)
+                self._handle_exit(child, code)
 
-    def _note_end(self, child: Child, code: int) -> None:
+    def _handle_exit(self, child: Child, code: int) -> None:
         if self._stop_requests:
-            self._say("info", "stopped", program=child.program.name, **_cause(code))
+            self._log("info", "stopped", program=child.program.name, **_describe_exit(code))
         else:
-            self._restart_later(child, **_cause(code))
+            self._restart_later(child, **_describe_exit(code))
 
     def _restart_later(self, child: Child, **cause: Any) -> None:
         delay = child.postpone()
-        self._say("warning", "died", program=child.program.name, restarting_in_seconds=delay, **cause)
+        self._log("warning", "died", program=child.program.name, restarting_in_seconds=delay, **cause)
         if child.deaths_in_a_row >= ALARMING_DEATHS:
-            self._say(
+            self._log(
                 "critical",
-                "keeps dying: its own last log lines say why; it is tried again until the supervisor is stopped",
+                "keeps dying: see its last log lines; it is restarted until the supervisor is stopped",
                 program=child.program.name,
                 deaths_in_a_row=child.deaths_in_a_row,
                 **cause,
             )
 
     def _stop(self) -> bool:
-        """End the children, the last started first; True when one had to be killed."""
+        """Stop the children in reverse order of their start; return whether one had to be killed."""
         self._stop_requests = max(self._stop_requests, 1)
-        self._say("info", "stopping", grace_seconds=self._grace_seconds)
+        self._log("info", "stopping", grace_seconds=self._grace_seconds)
         deadline = time.monotonic() + self._grace_seconds
-        obeyed = [self._ends_in_time(child, deadline) for child in reversed(self._children)]
-        self._say("info", "all stopped")
-        return not all(obeyed)
+        in_time = [self._stop_child(child, deadline) for child in reversed(self._children)]
+        self._log("info", "all stopped")
+        return not all(in_time)
 
-    def _ends_in_time(self, child: Child, deadline: float) -> bool:
+    def _stop_child(self, child: Child, deadline: float) -> bool:
+        """Stop a child; return False if it had to be killed, at the deadline or at a second stop signal."""
         if child.process is not None:
             child.process.terminate()
         while child.process is not None:
-            patience = deadline - time.monotonic()
-            if patience <= 0 or self._stop_requests > 1:
-                self._say("warning", "killed", program=child.program.name, pid=child.process.pid)
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or self._stop_requests > 1:
+                self._log("warning", "killed", program=child.program.name, pid=child.process.pid)
                 child.kill()
                 return False
-            self._wait(patience)
+            self._wait(remaining)
         return True
 
     def _output(self) -> contextlib.AbstractContextManager[IO[bytes] | None]:
         return contextlib.nullcontext() if self._log_file is None else self._log_file.open("ab")
 
     def _record_processes(self) -> None:
-        """Tell operators which process is which; a name that is missing is not running."""
+        """Write the process ids for operators; a program that is missing there is not running."""
         running = {
             child.program.name: {"pid": child.process.pid, "restarts": child.starts - 1}
             for child in self._children
@@ -145,18 +146,18 @@ class Supervisor:
         try:
             draft.write_text(json.dumps(running, indent=2) + "\n")
             draft.replace(self._processes_file)
-        except OSError as error:  # a full disk is no reason to take the service down
-            self._say("warning", "cannot record which process is which", error=str(error))
+        except OSError as error:  # a full disk must not stop the service
+            self._log("warning", "cannot write the process ids", error=str(error))
 
-    def _say(self, level: str, event: str, **facts: Any) -> None:
-        # A closed terminal or pipe must not end the supervisor in the middle of stopping its children.
+    def _log(self, level: str, event: str, **fields: Any) -> None:
+        # A closed terminal or pipe must not end the supervisor while it stops its children.
         with contextlib.suppress(OSError):
-            getattr(log, level)(event, **facts)
+            getattr(log, level)(event, **fields)
 
 
 @contextlib.contextmanager
 def exclusive(data_dir: Path) -> Iterator[None]:
-    """Hold the data folder against a second supervisor; the kernel lets go of it when we die, however we die."""
+    """Lock the data folder against a second supervisor. The kernel releases the lock however the process dies."""
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (data_dir / "supervisor.lock").open("a+") as lock:
         try:
@@ -165,7 +166,7 @@ def exclusive(data_dir: Path) -> Iterator[None]:
             lock.seek(0)
             raise AlreadyRunningError(
                 f"Lethe already runs on {data_dir.resolve()} (process {lock.read().strip() or 'unknown'}): "
-                "stop that one first, or choose another --data-dir."
+                "stop it first, or choose another --data-dir."
             ) from None
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
@@ -175,14 +176,14 @@ def exclusive(data_dir: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals_as_bytes() -> Iterator[int]:
-    """A descriptor from which arriving signals can be read, so that none is lost between looking and sleeping."""
+    """Yield a file descriptor that delivers arriving signals as bytes, so that none is lost before a sleep."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    heard = {*STOP_SIGNALS, signal.SIGCHLD}
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # set so by nohup, and meant
-        heard.remove(signal.SIGHUP)
+    handled = {*STOP_SIGNALS, signal.SIGCHLD}
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup set this on purpose
+        handled.remove(signal.SIGHUP)
     before_wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, lambda *_: None) for number in heard}
+    before = {number: signal.signal(number, lambda *_: None) for number in handled}
     try:
         yield reading
     finally:
@@ -193,8 +194,8 @@ def _signals_as_bytes() -> Iterator[int]:
         os.close(writing)
 
 
-def _cause(code: int) -> dict[str, Any]:
-    """How a process ended, in the words of an operator."""
+def _describe_exit(code: int) -> dict[str, Any]:
+    """Return the exit code, or the name of the signal that ended the process."""
     if code >= 0:
         return {"exit_code": code}
-    return {"signal": next((known.name for known in signal.Signals if known == -code), str(-code))}
+    return {"signal": next((number.name for number in signal.Signals if number == -code), str(-code))}

@@ -1,4 +1,4 @@
-"""`lethe up`: the whole of Lethe on one machine, under one supervisor."""
+"""`lethe up`: all of Lethe on one machine, under one supervisor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lethe.local.embedded_redis import redis_command
 from lethe.local.supervisor import Program, Supervisor, exclusive
-from service.settings import ConfigurationError, Settings, write_private
+from service.settings import ConfigurationError, Settings, write_private_file
 from service.store import migrate
 from service.store.access.tokens import issue_token
 from service.store.database import Database
@@ -16,8 +16,8 @@ from service.store.signing.keys import open_signer
 from service.store.signing.processor_identity import ProcessorIdentity
 from service.store.states import Role
 
-OTHERS_SECONDS = 20.0
-"""To stop whatever does not work on batches."""
+OTHERS_STOP_SECONDS = 20.0
+"""Time to stop the programs that process no batches."""
 
 
 def run_up(settings: Settings, host: str, port: int, workers: int, log_file: Path | None) -> int:
@@ -25,31 +25,31 @@ def run_up(settings: Settings, host: str, port: int, workers: int, log_file: Pat
     _require_free(host, port)
     with exclusive(settings.data_dir):
         prepare(settings)
-        # Workers are stopped one after another, and each may take its time; then the others need theirs.
-        grace_seconds = workers * settings.shutdown_seconds + OTHERS_SECONDS
+        # Workers are stopped one after another, each within its limit, and then the others.
+        grace_seconds = workers * settings.shutdown_seconds + OTHERS_STOP_SECONDS
         programs = _programs(settings, host, port, workers)
         return Supervisor(programs, settings.data_dir, log_file, grace_seconds).run()
 
 
 def prepare(settings: Settings) -> None:
-    """Bring the schema up to date; in the embedded default, leave keys and a token for each role in the data folder."""
+    """Migrate the database; in the embedded default, also create keys and a token for each role in the data folder."""
     database = Database(settings.database)
     try:
         migrate.upgrade(database)
-        open_signer(settings, database)  # a key that may sign no more is told here, once, and not by each program
+        open_signer(settings, database)  # a retired or revoked key fails here, once, and not in each program
         if settings.embedded:
-            _leave_tokens(settings, database)
-            ProcessorIdentity.load(settings)  # makes its key and certificate
+            _write_tokens(settings, database)
+            ProcessorIdentity.load(settings)  # creates its key and certificate
     finally:
         database.close()
 
 
-def _leave_tokens(settings: Settings, database: Database) -> None:
+def _write_tokens(settings: Settings, database: Database) -> None:
     for role in Role:
         path = settings.token_dir / f"{role}.token"
         if not path.exists():
             with database.writing() as session:
-                write_private(path, issue_token(session, f"embedded-{role}", role, actor="lethe up"))
+                write_private_file(path, issue_token(session, f"embedded-{role}", role, actor="lethe up"))
 
 
 def _programs(settings: Settings, host: str, port: int, workers: int) -> list[Program]:
@@ -71,5 +71,5 @@ def _require_free(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise ConfigurationError(
-                f"{host}:{port} cannot be used ({error.strerror}): choose another --port."
+                f"cannot listen on {host}:{port} ({error.strerror}): choose another --port."
             ) from None

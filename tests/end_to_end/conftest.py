@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from lethe import Client
-from tests.conftest import wait_until
+from tests.signals import restore_signals
+from tests.waiting import wait_until
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,9 @@ def starting(
     command += ["--workers", str(workers)]
     data_dir.mkdir()
     log_file = ["--log-file", str(data_dir / "service.log")]
-    process = subprocess.Popen([*command, *log_file], env=env, cwd=folder, stdout=output, stderr=output)
+    process = subprocess.Popen(
+        [*command, *log_file], env=env, cwd=folder, stdout=output, stderr=output, preexec_fn=restore_signals
+    )
     running = Running(f"http://127.0.0.1:{port}", data_dir, process)
     try:
         wait_until(running.ready, "lethe up is ready", timeout=60)

@@ -23,10 +23,10 @@ from service.store.database import Database
 from service.store.states import Role
 from tests.canaries import CANARIES, CRASHING, leaks, redis_contents, table_contents
 from tests.canary_doors import DELETIONS, PEOPLE, Door, doors, native, opendsr, register, told
-from tests.conftest import wait_until
 from tests.end_to_end.conftest import Running, embedded_environment, starting
 from tests.receiver import Receiver, receiving
 from tests.service.conftest import Api
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import wait_until
 from tests.end_to_end.conftest import embedded_environment
+from tests.waiting import wait_until
 
 POSTED = '"route": "/api/v1/deletions", "status": 201'
 

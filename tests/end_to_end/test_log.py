@@ -9,10 +9,10 @@ import time
 import httpx
 import pytest
 
-from service.store.log.checkpoints import parse
+from service.store.log.checkpoints import parse_note
 from tests import samples
-from tests.conftest import wait_until
 from tests.end_to_end.conftest import Running
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -29,8 +29,8 @@ def test_a_request_is_in_a_signed_checkpoint_within_two_seconds(up: Running) -> 
             wait_until(lambda path=path, query=query: anybody.get(path, params=query).is_success, "it is in the log")
             taken.append(time.monotonic() - posted)
             found = anybody.get(path, params=query).json()
-            assert parse(found["checkpoint"]).origin == promised["origin"]
-            assert found["index"] < parse(found["checkpoint"]).size
+            assert parse_note(found["checkpoint"]).origin == promised["origin"]
+            assert found["index"] < parse_note(found["checkpoint"]).size
             assert promised["within_seconds"] == 2
     # The middle one: whatever else this machine does at a moment falls on one of them.
     assert sorted(taken)[1] <= 2.0

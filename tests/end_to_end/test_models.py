@@ -87,7 +87,7 @@ def _check_truth(example: Example, kind: str, after: dict[str, np.ndarray]) -> N
         assert np.allclose(after["std"], optimum.std, rtol=0, atol=1e-12)
         assert not np.allclose(after["mean"], family.optimum(example.data).mean, rtol=0, atol=1e-6)
     else:
-        mean, covariance = family.exact(retained)
+        mean, covariance = family.exact_posterior(retained)
         samples = torch.from_numpy(after["samples"])
         far = torch.linalg.solve(torch.linalg.cholesky(covariance), samples.mean(0) - mean)
         assert float(far.abs().max()) < 0.1  # four standard errors of 2,000 draws

@@ -24,12 +24,13 @@ from lethe import Client
 from lethe.verify import verify
 from service.settings import new_key
 from service.store.artifacts.folder import ArtifactFolder
-from service.store.artifacts.orphans import Findings, collect_orphans
+from service.store.artifacts.orphans import OrphanReport, collect_orphans
 from service.store.database import Database
 from tests import samples
-from tests.conftest import _administer, wait_until
+from tests.conftest import run_statement
 from tests.end_to_end.conftest import free_port, is_ready
 from tests.end_to_end.test_up import check_forgotten, register
+from tests.waiting import wait_until
 from worker.failures import NO_FILE
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]
@@ -96,7 +97,7 @@ def fresh(request: pytest.FixtureRequest, broker: str, tmp_path: Path) -> Callab
         if request.param == "sqlite":
             return Place(tmp_path / name, f"sqlite:///{tmp_path / name / 'lethe.db'}", secrets, port)
         server, database = request.getfixturevalue("postgresql"), f"lethe_{uuid.uuid4().hex}"
-        _administer(server, f"CREATE DATABASE {database}")
+        run_statement(server, f"CREATE DATABASE {database}")
         url = make_url(server).set(database=database).render_as_string(hide_password=False)
         return Place(tmp_path / name, url, secrets, port)
 
@@ -124,7 +125,8 @@ def restore(place: Place, saved: Path) -> None:
 def destroy(place: Place) -> None:
     if not place.database.startswith("sqlite"):
         url = make_url(place.database)
-        _administer(url.set(database="postgres").render_as_string(False), f"DROP DATABASE {url.database} WITH (FORCE)")
+        server = url.set(database="postgres").render_as_string(hide_password=False)
+        run_statement(server, f"DROP DATABASE {url.database} WITH (FORCE)")
     shutil.rmtree(place.folder)
 
 
@@ -153,7 +155,7 @@ def _ask(compliance: Client, number: int) -> dict[str, Any]:
     return compliance.delete([samples.person(number)], idempotency_key=f"request-{number}")
 
 
-def _settled(place: Place) -> Findings:
+def _settled(place: Place) -> OrphanReport:
     """What the sweep finds when it looks through the artifacts."""
     database = Database(place.database)
     found = collect_orphans(database, ArtifactFolder(place.data_dir / "artifacts"))
@@ -181,7 +183,7 @@ def test_whoever_was_forgotten_stays_so_when_lethe_is_destroyed_and_restored(
 
     new = fresh("new")
     restore(new, tmp_path / "backup")
-    assert _settled(new) == Findings(drafts=0, orphans=0, missing=0)
+    assert _settled(new) == OrphanReport(drafts=0, orphans=0, missing=0)
     new.run("migrate")
     with (
         new.serving(),
@@ -212,7 +214,7 @@ def test_a_file_that_was_not_restored_is_told_and_can_be_brought_later(
         files = list((place.data_dir / "artifacts" / model).iterdir())
         for file in files:
             file.rename(tmp_path / file.name)
-        assert _settled(place) == Findings(drafts=0, orphans=0, missing=len(files))
+        assert _settled(place) == OrphanReport(drafts=0, orphans=0, missing=len(files))
         with place.working():
             failed = asker.wait(_ask(asker, 3)["id"])
             assert failed["status"] == "failed"

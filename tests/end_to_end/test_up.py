@@ -20,8 +20,8 @@ from lethe import Client
 from lethe.verify import verify
 from service.settings import new_key
 from tests import samples
-from tests.conftest import wait_until
 from tests.end_to_end.conftest import Running, free_port, is_ready
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

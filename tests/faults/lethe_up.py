@@ -14,8 +14,8 @@ from service.store.access.tokens import issue_token
 from service.store.database import Database
 from service.store.states import BatchStatus, DeletionStatus, Role
 from service.store.tables import Batch, DeletionTarget
-from tests.conftest import wait_until
 from tests.faults.population import Population, register_population
+from tests.waiting import wait_until
 
 PATIENCE = 120.0
 

@@ -15,7 +15,8 @@ import redis
 
 from lethe.local.embedded_redis import redis_command
 from service.settings.broker_socket import broker_socket
-from tests.conftest import answers, wait_until
+from tests.conftest import redis_responds
+from tests.waiting import wait_until
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class MortalRedis:
     def start(self) -> None:
         self.process = subprocess.Popen(redis_command(self.folder))
         with self._client() as client:
-            wait_until(lambda: answers(client), "Redis answers")
+            wait_until(lambda: redis_responds(client), "Redis answers")
 
     def flush(self) -> None:
         """Every message is lost."""

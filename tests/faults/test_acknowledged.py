@@ -28,12 +28,12 @@ from service.store.database import Database
 from service.store.states import Role
 from service.store.tables import Deletion, IdempotencyKey
 from tests import samples
-from tests.conftest import wait_until
 from tests.end_to_end.conftest import free_port, is_ready
 from tests.faults.forging import environment
 from tests.faults.mortal_servers import MortalPostgreSQL, mortal_postgresql
 from tests.faults.plain_http import Answer, Connection
 from tests.faults.population import draw, register_population
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 

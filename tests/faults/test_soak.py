@@ -19,12 +19,12 @@ import pytest
 from service.settings import load_settings
 from service.store.database import Database
 from service.store.states import BatchStatus
-from tests.conftest import wait_until
 from tests.end_to_end.conftest import Running, embedded_environment, starting
 from tests.faults.aftermath import clear_away
 from tests.faults.crowd import Asking, shared_populations
 from tests.faults.invariants import World, check, check_log
 from tests.faults.lethe_up import count_batches, open_client, register_all, running_batch, wait_until_done
+from tests.waiting import wait_until
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "180"))
 SEED = 2

@@ -13,14 +13,14 @@ from pydantic import SecretStr
 from sqlalchemy import func, select
 
 from lethe.verify import Rejected, verify
-from service.schemas.deletions import public_keys_out
+from service.schemas.log import public_keys_out
 from service.settings import Settings
 from service.settings.witnesses import parse_witnesses
 from service.store import audit
 from service.store.certificates import bundles
 from service.store.database import Database
-from service.store.log import sequencing as log
-from service.store.log.checkpoints import parse
+from service.store.log import sequencing
+from service.store.log.checkpoints import parse_note
 from service.store.signing.keys import keys_for, open_signer
 from service.store.signing.statements import StatementSigner
 from service.store.tables import AuditEntry, Checkpoint
@@ -72,7 +72,7 @@ def grow(database: Database, signer: StatementSigner, count: int = 1) -> Checkpo
 
 def newest(database: Database) -> Checkpoint:
     with database.reading() as session:
-        found = log.latest(session)
+        found = sequencing.latest_checkpoint(session)
     assert found is not None
     return found
 
@@ -130,7 +130,7 @@ def test_a_file_holds_each_checkpoint_and_can_be_read_again(
         for _ in range(2):  # as two sweeps, or one that starts anew, would
             opened(checkpoint_file=file).publish_newest()
     blocks = file.read_text().split("\n\n")
-    notes = [parse(f"{text}\n\n{signatures}\n") for text, signatures in zip(blocks[::2], blocks[1::2], strict=False)]
+    notes = [parse_note(f"{text}\n\n{signatures}\n") for text, signatures in zip(blocks[::2], blocks[1::2], strict=False)]
     assert [note.size for note in notes] == sizes
     assert newest(database).published_at is not None
 
@@ -166,7 +166,7 @@ def test_a_witness_signs_each_new_checkpoint(
         grow(database, signer, count)
         publisher.publish_newest()
         signed = newest(database)
-        note = parse(log.full_note(signed))
+        note = parse_note(sequencing.full_note(signed))
         (known,) = parse_witnesses(witness.setting)
         assert [one.name for one in note.signatures] == [signer.origin, witness.name]
         assert known.signed(note.text, note.signatures[1].value)
@@ -204,7 +204,7 @@ def test_a_witness_that_does_not_sign_keeps_nothing_else_back(
     if fault == "wrong":
         witness.wrong = True
     elif fault == "rewritten":  # it saw another log under our name
-        other = parse(first.note)
+        other = parse_note(first.note)
         witness.seen = type(other)(other.origin, other.size, bytes(32), other.text, other.signatures)
     else:
         witness.statuses = [500 if fault == "status" else 409]

@@ -11,15 +11,14 @@ from sqlalchemy import select, update
 from service.settings import Settings
 from service.store import clock
 from service.store.artifacts.store import destroy_due
-from service.store.batches import lifecycle as batches
-from service.store.batches import publication as publishing
+from service.store.batches import lifecycle, publication
 from service.store.batches.due import models_to_ring
 from service.store.database import Database
-from service.store.deletions.lifecycle import find
+from service.store.deletions.views import find_view
 from service.store.models.registry import current_version
 from service.store.tables import Artifact, Batch, Certificate, DeletionTarget, Version, now
 from tests import samples
-from tests.conftest import wait_until
+from tests.waiting import wait_until
 from tests.worker.processes import start_forgetting
 from worker.context import WorkerContext
 from worker.forget import forget_pending
@@ -50,14 +49,14 @@ def test_a_late_worker_with_another_clock_cannot_publish(
             of_late = set(session.scalars(select(Artifact.digest).where(Artifact.destroy_at.is_not(None))))
         assert len(of_late) == 2  # both files of its version are written
         asked.append(samples.ask(settings, database, 2).deletion.id)
-        for module in (batches, clock, publishing):
+        for module in (lifecycle, clock, publication):
             monkeypatch.setattr(module, "now", lambda: now() + timedelta(seconds=TEN_MINUTES))
         wait_until(lambda: forget_pending(context, model_id), "the lease ran out, by the clock that counts")
         told, errors = late.communicate("go on\n", timeout=60)
     assert (late.returncode, "batch.lost" in told) == (0, True), errors
     with database.writing() as session:
         assert sorted(session.scalars(select(Certificate.deletion_id))) == sorted(asked)
-        assert [find(session, one, caller=None).deletion.status for one in asked] == ["completed"] * 2
+        assert [find_view(session, one, caller=None).deletion.status for one in asked] == ["completed"] * 2
         versions = session.scalars(select(Version).order_by(Version.number)).all()
         assert [(version.number, version.record_count) for version in versions] == [(1, 40), (2, 32)]
         assert sorted(session.scalars(select(Batch.status))) == ["abandoned", "published"]
@@ -88,5 +87,5 @@ def test_a_killed_workers_batch_goes_on_when_its_lease_has_run_out(
     wait_until(rung_for, "the sweep would ring", timeout=10)
     assert forget_pending(context, model_id) is True
     with database.reading() as session:
-        assert find(session, view.deletion.id, caller=None).deletion.status == "completed"
+        assert find_view(session, view.deletion.id, caller=None).deletion.status == "completed"
         assert current_version(session, model_id).number == 2

@@ -11,15 +11,15 @@ import pytest
 from safetensors.numpy import save
 from sqlalchemy import select, update
 
-from ml.ladder.variational import Step
+from ml.ladder.climb import Step
 from service.settings import Settings
 from service.store.artifacts.location import open_artifacts
-from service.store.batches.lifecycle import Claim, claim
+from service.store.batches.lifecycle import Claim, claim_batch
 from service.store.database import Database
 from service.store.models.registry import Registration, register
 from service.store.tables import Batch, now
 from tests import samples
-from tests.conftest import wait_until
+from tests.waiting import wait_until
 from worker import lease
 from worker.context import WorkerContext
 from worker.forget import forget_pending
@@ -30,7 +30,7 @@ def held(settings: Settings, database: Database, context: WorkerContext) -> Clai
     model_id = samples.register_sample(settings, database)
     samples.ask(settings, database, 1)
     with database.writing() as session:
-        found = claim(session, model_id, context.name, context.terms)
+        found = claim_batch(session, model_id, context.name, context.terms)
     assert found is not None
     return found
 

