@@ -15,7 +15,7 @@ from service.settings import Settings
 from service.store.access.tokens import issue_token
 from service.store.database import Database
 from service.store.states import Role
-from tests.conftest import wait_until
+from tests.waiting import wait_until
 
 # One for all: a client of its own for each call would read the list of authorities anew, for a tenth of a second.
 # No connection is kept, since each test has its own server.

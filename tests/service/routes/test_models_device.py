@@ -7,8 +7,8 @@ import redis
 from service.settings import Settings
 from service.store.states import Role
 from tests import samples
-from tests.conftest import wait_until
 from tests.service.conftest import Api
+from tests.waiting import wait_until
 
 PATH = "/api/v1/models"
 
@@ -30,7 +30,7 @@ def test_a_deletion_from_a_model_that_needs_a_gpu_waits_for_one_and_says_so(api:
         wait_until(lambda: client.llen("lethe.cuda") == 1, "the doorbell rings")
         assert client.llen("lethe.cpu") == 0
     told = api.call(Role.COMPLIANCE, "GET", f"/api/v1/deletions/{deletion['id']}").json()
-    assert (told["status"], told["what_happens_next"][:32]) == ("pending", "It waits for a worker with a GPU")
+    assert (told["status"], told["what_happens_next"][:31]) == ("pending", "One of its models needs a GPU: ")
     cancelled = api.call(Role.COMPLIANCE, "DELETE", f"/api/v1/deletions/{deletion['id']}").json()
     assert "GPU" not in cancelled["what_happens_next"]
 

@@ -19,8 +19,9 @@ from service.store.batches.doorbell import Doorbell
 from service.store.database import Database
 from service.store.states import Role
 from tests import samples
-from tests.conftest import answers, wait_until
+from tests.conftest import redis_responds
 from tests.service.conftest import Api
+from tests.waiting import wait_until
 
 
 def test_alive_and_ready(api: Api) -> None:
@@ -100,7 +101,7 @@ def test_the_broker_may_be_away(tmp_path: Path) -> None:
     socket = broker_socket(settings.data_dir)
     try:
         with redis.Redis(unix_socket_path=str(socket)) as client:
-            wait_until(lambda: answers(client), "Redis answers")
+            wait_until(lambda: redis_responds(client), "Redis answers")
             doorbell.ping()
             assert doorbell.ring(model_id) is True
             assert client.llen("lethe.cpu") == 1
