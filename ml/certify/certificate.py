@@ -1,4 +1,4 @@
-"""What a certificate states, in values that survive JSON."""
+"""Data structures of a certificate, and their conversion to JSON values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vocabulary.levels import Level
 
 @dataclass(frozen=True)
 class Assumption:
-    """One condition of the bound: what was computed, what it had to stay within, and what it means."""
+    """Condition of the bound: the computed value, its limit, whether it holds, and what it means in words."""
 
     name: str
     holds: bool
@@ -22,12 +22,12 @@ class Assumption:
 
 @dataclass(frozen=True)
 class Certificate:
-    """A bound in nats on the KL divergence between the processed posterior and the reference, or why there is none.
+    """Bound in nats on the KL divergence between the processed posterior and the reference, or why there is none.
 
-    `epsilon` is what a policy is compared with: a bound, or the upper end of the `interval` that holds an estimate with
-    95 % confidence. Of a network it is an excess: `direction` says of what. `epsilon_reverse` is the other direction,
-    NaN where it is not computed. `constants` are the numbers it was computed from: a frozen dataclass, one for each way
-    to compute a bound.
+    Policies are compared with `epsilon`: a proved bound, or the upper end of the 95 % confidence `interval` of an
+    estimate. For a network it is an excess divergence; `direction` says over what. `epsilon_reverse` is the other
+    direction, NaN where it is not computed. `constants` holds the numbers behind the bound: a frozen dataclass of its
+    own for each method.
     """
 
     epsilon: float
@@ -43,17 +43,17 @@ class Certificate:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the level is "none": the conditions that failed, in words."""
+        """The meanings of the failed assumptions: why the level is "none"."""
         return tuple(f"not shown: {a.meaning}" for a in self.assumptions if not a.holds)
 
     def to_dict(self) -> dict[str, object]:
-        """Plain JSON values."""
+        """Return the fields and reasons as JSON values."""
         fields = {**asdict(self), "reasons": self.reasons}
         return {name: plain(value) for name, value in fields.items()}
 
 
 def plain(value: object) -> object:
-    """As JSON can hold it; infinity and NaN, which it lacks, become None."""
+    """Convert a value to JSON types. Infinity and NaN, which JSON lacks, become None."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

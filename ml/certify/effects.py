@@ -1,6 +1,6 @@
-"""What else a certificate carries: what forgetting did to the model, as an attacker, a user and a statistician see it.
+"""Effects of forgetting that a certificate reports beside its bound: release, generalisation and membership attacks.
 
-Evidence beside the bound, never in its place: nothing here makes a level better or a policy met.
+They are additional evidence only: they never raise a certificate's level or satisfy a policy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ml.certify.membership import MembershipReport, audit_membership
 from ml.certify.pac_bayes import NOT_PROVED, Classifier, Gaussian, PacBayes, RiskBound, bound_risk
-from ml.certify.release import Release, advantages
+from ml.certify.release import Release, bound_advantages
 from ml.forgetting.retained import retained_rows
 from ml.inference.laplace import fit_laplace
 from ml.models.likelihood import Likelihood
@@ -24,17 +24,18 @@ from ml.models.potential import Potential
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 
-_DRAWS = 64  # scores are averaged over them
+_DRAWS = 64  # over which membership scores are averaged
 _RISK_DRAWS = 200
-# A row costs a network far more than a regression. Fewer draws make the attack's scores noisier, for all groups alike.
-# Fewer rows for a draw leave its error rate unbiased and independent of the others', which is all the bound asks for.
+# Evaluating a row is far more expensive for a network than for a regression. Fewer draws make the attack's scores
+# noisier, equally for all groups. Fewer rows per draw keep each draw's error rate unbiased and independent of the
+# others, which is all the risk bound requires.
 _NETWORK_DRAWS = 16
 _NETWORK_ROWS_PER_DRAW = 256
 
 
 @runtime_checkable
-class Classifying(Likelihood, Protocol):
-    """A family whose rows end in a label: it has a risk to bound."""
+class ClassifierFamily(Likelihood, Protocol):
+    """Family whose rows end in a label, so that it has a 0-1 risk to bound."""
 
     prior_std: float
 
@@ -45,13 +46,13 @@ class Classifying(Likelihood, Protocol):
 @dataclass(frozen=True)
 class Effects:
     release: tuple[Release, ...]
-    """Empty where no divergence is known."""
+    """Empty if no divergence is known."""
     pac_bayes: PacBayes | None
-    """None for a family that does not classify: its loss is unbounded."""
+    """None for a family that is not a classifier: its loss is unbounded."""
     membership: MembershipReport
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the effects as JSON values."""
         return {
             "release": [asdict(release) for release in self.release],
             "pac_bayes": self.pac_bayes and {**self.pac_bayes.to_dict(), "not_proved": list(NOT_PROVED)},
@@ -59,7 +60,7 @@ class Effects:
         }
 
 
-def effects_of(
+def measure_effects(
     family: Likelihood,
     before: MeanFieldGaussian | SampleSet,
     after: MeanFieldGaussian | SampleSet,
@@ -69,38 +70,38 @@ def effects_of(
     never_seen: Tensor | None = None,
     seed: int = 0,
 ) -> Effects:
-    """Of forgetting the rows at positions `forgotten`, with a certified divergence of at most `epsilon`."""
+    """Measure what forgetting the rows at positions `forgotten` did, given a certified divergence of `epsilon`."""
     retained = retained_rows(data, forgotten)
     risks = None
-    if isinstance(family, Classifying):
+    if isinstance(family, ClassifierFamily):
         bound = functools.partial(_bound_risk, family, seed=seed)
         risks = PacBayes(bound(before, data), bound(after, retained))
     draws = _NETWORK_DRAWS if isinstance(family, Network) else _DRAWS
-    earlier, later = _drawn(before, seed, draws), _drawn(after, seed, draws)
-    membership = audit_membership(family, earlier, later, data[forgotten], retained, never_seen, seed)
+    draws_before, draws_after = _draw(before, seed, draws), _draw(after, seed, draws)
+    membership = audit_membership(family, draws_before, draws_after, data[forgotten], retained, never_seen, seed)
     return Effects(_release(family, epsilon), risks, membership)
 
 
 @dataclass(frozen=True)
 class NetworkClassifier(Classifier):
-    """Its outputs tell the likeliest label in one pass."""
+    """Classifier that finds the most likely label in one forward pass."""
 
     likelihood: Network
 
     def errors(self, theta: Tensor, data: Tensor) -> Tensor:
         outputs, labels = self.likelihood.outputs(theta, data), data[:, -1:].long()
         own, rivals = outputs.gather(1, labels).squeeze(1), outputs.scatter(1, labels, -math.inf).amax(1)
-        return ~(own > rivals)  # so that NaN is wrong
+        return ~(own > rivals)  # negated so that NaN counts as an error
 
 
 def _release(family: Likelihood, epsilon: float) -> tuple[Release, ...]:
-    """None for a network that was not retrained: its epsilon is an excess of divergence, from which no advantage
-    follows.
-    """
-    return () if isinstance(family, Network) and epsilon > 0 else advantages(epsilon)
+    """Bound an attacker's advantage; not for an estimated network, whose epsilon is an excess and bounds none."""
+    return () if isinstance(family, Network) and epsilon > 0 else bound_advantages(epsilon)
 
 
-def _bound_risk(family: Classifying, posterior: MeanFieldGaussian | SampleSet, rows: Tensor, seed: int) -> RiskBound:
+def _bound_risk(
+    family: ClassifierFamily, posterior: MeanFieldGaussian | SampleSet, rows: Tensor, seed: int
+) -> RiskBound:
     gaussian = _gaussian(family, posterior, rows)
     if isinstance(family, Network):
         classifier = NetworkClassifier(family, family.classes, family.prior_std)
@@ -109,14 +110,17 @@ def _bound_risk(family: Classifying, posterior: MeanFieldGaussian | SampleSet, r
 
 
 def _gaussian(family: Likelihood, posterior: MeanFieldGaussian | SampleSet, rows: Tensor) -> Gaussian:
-    """What a risk bound can be had of; for samples, the Gaussian at the mode that is nearest to their mean."""
+    """Return the posterior itself, or for samples the Laplace approximation at the mode nearest to their mean."""
     if isinstance(posterior, MeanFieldGaussian):
         return posterior
     return fit_laplace(Potential(family, rows), posterior.mean)
 
 
-def _drawn(posterior: MeanFieldGaussian | SampleSet, seed: int, count: int) -> Tensor:
-    """The same noise, or the same places of the chains, for both posteriors: only forgetting tells them apart."""
+def _draw(posterior: MeanFieldGaussian | SampleSet, seed: int, count: int) -> Tensor:
+    """Draw parameters with noise, or chain positions, that depend on the seed only.
+
+    Draws of the posteriors before and after then differ by the effect of forgetting alone.
+    """
     if isinstance(posterior, SampleSet):
         draws = posterior.samples
         return draws[torch.linspace(0, len(draws) - 1, min(count, len(draws))).round().long()]

@@ -1,13 +1,14 @@
-"""The BIF paper's theorem on MCMC forgetting, corrected: the KL divergence that a shift of Gaussian samples leaves.
+"""Corrected form of the BIF paper's theorem on MCMC forgetting: the KL divergence that a shift of samples leaves.
 
-It supposes p(θ | S) = N(θ1, (n J1)⁻¹) and p(θ | R) = N(θ2, (n' J2)⁻¹), J the information of one datum, n and n' the
-rows before and after, and samples moved alike from θ1 to θ1'. Between N(θ1', (n J1)⁻¹) and p(θ | R)
+The theorem assumes p(θ | S) = N(θ1, (n J1)⁻¹) and p(θ | R) = N(θ2, (n' J2)⁻¹), with J the information of one datum and
+n, n' the numbers of rows before and after. All samples are shifted by the same vector, from θ1 to θ1'. The divergence
+of N(θ1', (n J1)⁻¹) from p(θ | R) is
 
     KL = ½ [ n'(θ1'-θ2)ᵀ J2 (θ1'-θ2) + (n'/n) tr(J2 J1⁻¹) - d + d log(n/n') + log(|J1|/|J2|) ]
 
 The paper's proof has (n/n')^d log(|J1|/|J2|) for the last two terms: the power belongs inside the logarithm. Its
-theorem states the order alone, ε = n'(θ1'-θ2)ᵀ J2 (θ1'-θ2) + tr(J1⁻¹(J2-J1)) + log(|J1|/|J2|), in which what no shift
-can mend, ½ d (ρ - 1 - log ρ) for a retained fraction ρ = n'/n, does not appear.
+theorem states only the order, ε = n'(θ1'-θ2)ᵀ J2 (θ1'-θ2) + tr(J1⁻¹(J2-J1)) + log(|J1|/|J2|). That lacks the part which
+no shift can remove, ½ d (ρ - 1 - log ρ) for a retained fraction ρ = n'/n.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ml.errors import NumericalFailure
-from ml.forgetting.samples import Moved
+from ml.forgetting.samples import MovedSamples
 from ml.inference.laplace import fit_laplace
 from ml.models.likelihood import Likelihood
 from ml.models.potential import Potential
@@ -27,9 +28,9 @@ from ml.models.potential import Potential
 
 @dataclass(frozen=True)
 class GaussianTheorem:
-    """What a shift alone, to where the mode was moved, would leave if both posteriors were Gaussian, in nats.
+    """Divergence in nats that a shift to the moved mode would leave if both posteriors were Gaussian.
 
-    The paper's map only shifts: beside a map that changes the width too, this is what that change was worth.
+    The paper's map only shifts. Compared with a map that also changes the width, this shows what that change gains.
     """
 
     kl: float
@@ -38,7 +39,7 @@ class GaussianTheorem:
 
 @dataclass(frozen=True, eq=False)
 class GaussianPair:
-    """N(moved_mode, (n_before·information_before)⁻¹) and N(retained_mode, (n_after·information_after)⁻¹)."""
+    """Gaussians N(moved_mode, (n_before·information_before)⁻¹) and N(retained_mode, (n_after·information_after)⁻¹)."""
 
     moved_mode: Tensor
     retained_mode: Tensor
@@ -54,7 +55,7 @@ class GaussianPair:
         return 0.5 * (self._gap() + spread)
 
     def paper_order(self) -> float:
-        """The ε that the paper's theorem states, with n' rows retained for its n - 1."""
+        """Return the ε of the paper's theorem, with n' retained rows in place of its n - 1."""
         return self._gap() + self._trace() - len(self.moved_mode) + self._log_ratio()
 
     def _gap(self) -> float:
@@ -72,8 +73,10 @@ class GaussianPair:
         return float(torch.logdet(self.information_before) - torch.logdet(self.information_after))
 
 
-def gaussian_theorem(likelihood: Likelihood, moved: Moved, data: Tensor, retained: Tensor) -> GaussianTheorem | None:
-    """The theorem with the Laplace approximations for the two posteriors; None where one of them has no mode."""
+def gaussian_theorem(
+    likelihood: Likelihood, moved: MovedSamples, data: Tensor, retained: Tensor
+) -> GaussianTheorem | None:
+    """Apply the theorem to the Laplace approximations of both posteriors; None if one of them has no mode."""
     try:
         before = fit_laplace(Potential(likelihood, data), moved.mode_before)
         after = fit_laplace(Potential(likelihood, retained), moved.mode_after)

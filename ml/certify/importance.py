@@ -1,16 +1,17 @@
-"""Statistics of the weights that moved samples carry, log w_t = log p(Tθ_t, R) + log|det ∇T| - log p(θ_t, S).
+"""Importance weights of moved samples, and the divergence estimated from them.
 
+    log w_t = log p(Tθ_t, R) + log|det ∇T| - log p(θ_t, S)
     KL(T#p_S ‖ p_R) = log E w - E log w
 
-Every constant of log w drops out: the evidence, and a log|det ∇T| known to first order only, alike. (The other
-direction, E[w log w]/E w - log E w, lives by the tail that samples hardly see: intervals for it, made the same way,
-were below the truth in 13 of 501 trials where these were in 5, and some far below. So it is not estimated.)
+Additive constants of log w cancel: the evidence, and a log|det ∇T| that is known only to first order. The other
+direction, E[w log w]/E w - log E w, is not estimated, because it depends on the tail that samples rarely reach:
+intervals for it, built the same way, were below the truth in 13 of 501 trials (some far below), against 5 for these.
 
-The interval resamples whole blocks of √K neighbouring draws of a chain of K, since neighbours repeat each other. A
-sample sees too little of the tail of w, so that an estimate is low more often than high, and furthest where its spread
-looks small too: percentile and BCa intervals covered 88 % where 95 % was claimed, symmetric ones on the log scale 90 %
-(1,300 sets of weights with quadratic and cubic log w). So it goes, on the log scale, 2½ standard errors down and 4 up;
-`benchmarks/certificates/coverage.py` measures what that covers.
+The interval is a block bootstrap over √K neighbouring draws of a chain of length K, because neighbours are correlated.
+A sample reaches too little of the tail of w: estimates are low more often than high, and lowest where their spread
+looks small too. Percentile and BCa intervals with a nominal 95 % covered 88 %, symmetric ones on the log scale 90 %
+(1,300 sets of weights with quadratic and cubic log w). The interval therefore extends, on the log scale, 2½ standard
+errors down and 4 up; `benchmarks/certificates/coverage.py` measures its coverage.
 """
 
 from __future__ import annotations
@@ -22,61 +23,66 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ml.forgetting.samples import Moved
+from ml.forgetting.samples import MovedSamples
 from ml.models.likelihood import Likelihood
 from ml.models.potential import Potential
 from ml.numerics.rounding import gamma
 
 _ERRORS_DOWN, _ERRORS_UP = 2.5, 4.0
 _REPLICATES = 1000
-_LARGEST_EXPONENT = 700.0  # of e in float64
-_MOST_PARAMETERS = 2000  # for a dense least-squares fit
+_MAX_EXPONENT = 700.0  # of exp in float64
+_MAX_PARAMETERS = 2000  # for a dense least-squares fit
 
 
 @dataclass(frozen=True)
 class Estimate:
+    """Estimate with its 95 % confidence interval."""
+
     value: float
     low: float
     high: float
 
 
-def weigh(
-    likelihood: Likelihood, samples: Tensor, moved: Moved, data: Tensor, retained: Tensor
+def log_importance_weights(
+    likelihood: Likelihood, samples: Tensor, moved: MovedSamples, data: Tensor, retained: Tensor
 ) -> tuple[Tensor, float]:
-    """log w_t of every sample, and about how far rounding can move one of them: as sums of n terms of one sign."""
+    """Return log w_t of every sample, and a limit on their rounding errors.
+
+    The limit treats each log-density as a sum of n terms of equal sign.
+    """
     before = Potential(likelihood, data).values(samples)
     after = Potential(likelihood, retained).values(moved.samples)
     largest = max(float(before.abs().max()), float(after.abs().max()))
     return before - after + moved.log_det, 2 * gamma(len(data) + samples.shape[1]) * largest
 
 
-def divergence(log_weights: Tensor, chain: Tensor, rounding: float, seed: int) -> Estimate:
-    """KL(T#p_S ‖ p_R) with its interval; NaN where a weight is not finite.
+def estimate_divergence(log_weights: Tensor, chain: Tensor, rounding: float, seed: int) -> Estimate:
+    """Estimate KL(T#p_S ‖ p_R) with its interval; NaN if a weight is not finite.
 
-    With p the normalised weights of T draws and u = 1/T it is KL(u ‖ p). Errors of up to `rounding` in log w move it by
-    at most rounding·|p-u|₁ + rounding²/2, of which |p-u|₁ ≤ √(2 KL) (Pinsker).
+    With p the normalised weights of T draws and u = 1/T, the estimate is KL(u ‖ p). Errors of up to `rounding` in log w
+    change it by at most rounding·|p-u|₁ + rounding²/2, where |p-u|₁ ≤ √(2 KL) (Pinsker).
     """
     centred = log_weights - log_weights.mean()
     terms = torch.stack([torch.expm1(centred), centred, torch.ones_like(centred)], 1)
-    replicates = _from_sums(_resampled(terms, chain, torch.Generator().manual_seed(seed)))
-    return _interval(float(_from_sums(terms.sum(0))), float(replicates.std()), rounding)
+    replicates = _kl_from_sums(_bootstrap_sums(terms, chain, torch.Generator().manual_seed(seed)))
+    return _interval(float(_kl_from_sums(terms.sum(0))), float(replicates.std()), rounding)
 
 
-def _from_sums(sums: Tensor) -> Tensor:
-    """log mean w - mean log w from sums (…, 3) of w - 1, log w and 1."""
-    excess, logarithm, count = sums.unbind(-1)
-    return torch.log1p(excess / count) - logarithm / count
+def _kl_from_sums(sums: Tensor) -> Tensor:
+    """Return log mean w - mean log w from sums (…, 3) of w - 1, log w and 1."""
+    excess, log_weight, count = sums.unbind(-1)
+    return torch.log1p(excess / count) - log_weight / count
 
 
-def _resampled(terms: Tensor, chain: Tensor, generator: torch.Generator) -> Tensor:
-    """Sums over as many blocks, drawn with replacement, as there are: (replicates, columns)."""
+def _bootstrap_sums(terms: Tensor, chain: Tensor, generator: torch.Generator) -> Tensor:
+    """Return the sums over blocks drawn with replacement, as many as there are: (replicates, columns)."""
     blocks = torch.cat([_block_sums(terms[chain == number]) for number in sorted(set(chain.tolist()))])
     chosen = torch.randint(len(blocks), (_REPLICATES, len(blocks)), generator=generator).to(blocks.device)
     return blocks[chosen].sum(1)
 
 
 def _block_sums(terms: Tensor) -> Tensor:
-    """Over neighbours, √K of them at a time; what is left over at the start of the chain is not resampled."""
+    """Sum the terms of √K neighbours at a time. The remainder at the start of the chain is not resampled."""
     length = max(1, round(math.sqrt(len(terms))))
     count = len(terms) // length
     return terms[len(terms) - count * length :].reshape(count, length, -1).sum(1)
@@ -84,27 +90,27 @@ def _block_sums(terms: Tensor) -> Tensor:
 
 def _interval(value: float, spread: float, rounding: float) -> Estimate:
     slack = rounding * math.sqrt(2 * max(value, 0.0)) + rounding * rounding / 2
-    if value <= 0:  # equal weights; the rest is rounding
+    if value <= 0:  # equal weights up to rounding
         return Estimate(0.0, 0.0, slack)
     error = spread / value
-    down, up = value * math.exp(-_ERRORS_DOWN * error), value * math.exp(min(_ERRORS_UP * error, _LARGEST_EXPONENT))
+    down, up = value * math.exp(-_ERRORS_DOWN * error), value * math.exp(min(_ERRORS_UP * error, _MAX_EXPONENT))
     return Estimate(value, max(0.0, down - slack), up + slack)
 
 
 def relative_ess(log_weights: Tensor) -> float:
-    """(Σw)²/(T Σw²): the share of the draws that the weights leave."""
+    """Return the effective sample size of the weights as a share of the draws, (Σw)²/(T Σw²)."""
     normalised = torch.softmax(log_weights, 0)
     return 1 / (len(log_weights) * float(normalised.dot(normalised)))
 
 
 def pareto_k(log_weights: Tensor, rounding: float) -> float:
-    """The shape k̂ of the weights' tail: moments of w beyond 1/k̂ are infinite."""
+    """Return the Pareto shape k̂ of the weights' tail: moments of w of an order above 1/k̂ are infinite."""
     if not bool(torch.isfinite(log_weights).all()):
         return math.nan
     if float(log_weights.max() - log_weights.min()) <= 2 * rounding:
-        return 0.0  # equal but for rounding, which has no tail to fit
+        return 0.0  # equal up to rounding: no tail to fit
     with warnings.catch_warnings():
-        # arviz warns of its next version, and of what k̂ itself says.
+        # arviz warns about its next version, and about large k̂, which the caller checks itself.
         warnings.simplefilter("ignore")
         import arviz
 
@@ -113,16 +119,16 @@ def pareto_k(log_weights: Tensor, rounding: float) -> float:
 
 
 def unevenness(before: Tensor, moved: Tensor) -> float:
-    """How many standard deviations a sample lies, at most, from the affine map that fits all best; NaN if not checked.
+    """Return the largest distance of a moved sample from the best affine fit, in standard deviations; NaN if unchecked.
 
-    log w takes ∇T to be the same everywhere. Samples that were moved one way here and another there, or by a solver
-    that failed for some of them, do not weigh what it says.
+    log w assumes that ∇T is the same for every sample. Weights are wrong if samples were moved in different ways, or by
+    a solver that failed for some of them.
     """
     draws, parameters = before.shape
-    if draws < 2 * (parameters + 1) or parameters > _MOST_PARAMETERS or not bool(torch.isfinite(moved).all()):
+    if draws < 2 * (parameters + 1) or parameters > _MAX_PARAMETERS or not bool(torch.isfinite(moved).all()):
         return math.nan
     offsets, change = before - before.mean(0), moved - before
-    smallest = torch.finfo(before.dtype).tiny  # of a parameter that never moved
+    smallest = torch.finfo(before.dtype).tiny  # for a parameter that is equal in all samples
     factors = torch.cat([offsets / before.std(0).clamp(min=smallest), torch.ones_like(offsets[:, :1])], 1)
-    misfit = change - factors @ torch.linalg.lstsq(factors, change).solution
-    return float((misfit.abs() / moved.std(0).clamp(min=smallest)).max())
+    residual = change - factors @ torch.linalg.lstsq(factors, change).solution
+    return float((residual.abs() / moved.std(0).clamp(min=smallest)).max())

@@ -1,20 +1,21 @@
-"""How well the model that forgot still generalises: PAC-Bayes bounds of its risk before and after.
+"""PAC-Bayes bounds on the risk of a model before and after forgetting.
 
-With probability 1-δ over n independent rows, for every distribution Q of θ at once, and a prior fixed before the rows
-were seen (D. McAllester, 2003; the lemma behind both theorems of the BIF paper)
+With probability 1-δ over n independent rows, for all distributions Q of θ simultaneously and a prior chosen before the
+rows were seen (D. McAllester, 2003; the lemma behind both theorems of the BIF paper),
 
     R(Q) ≤ R̂(Q) + √((KL(Q ‖ prior) + log(1/δ) + log n + 2) / (2n - 1))
 
-The theorems put Gaussians for Q and bound KL from above by norms; here it is exact, and the prior is N(0, prior_std² I)
+The theorems take Gaussians for Q and bound KL from above by norms. This module computes KL exactly, for the prior
+N(0, prior_std² I):
 
     variational   Q = N(μ, diag σ²)         KL = ½ Σ [(μ² + σ²)/prior_std² - 1 - 2 log(σ/prior_std)]
     sample sets   Q = N(θ, (nJ)⁻¹)          the same with the eigenvalues of (nJ)⁻¹ for σ²
 
-After forgetting, the paper still takes R̂ and n from all rows, the forgotten ones among them. Here both are of what is
-retained, which Lethe still has. R̂(Q) is an expectation over θ ~ Q: it is drawn, and a part of δ pays for that.
+After forgetting, the paper still takes R̂ and n from all rows, including the forgotten ones. This module takes both from
+the retained rows. R̂(Q) is an expectation over θ ~ Q and is estimated from draws, which uses up a part of δ.
 
-The loss has to lie in [0, 1]: it is the 0-1 error of a classifier. The squared error of a regression and the negative
-log-density of a mixture are unbounded, so that for these no such bound is given.
+The loss must lie in [0, 1], so it is the 0-1 error of a classifier. The squared error of a regression and the negative
+log-density of a mixture are unbounded; for these families there is no bound.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ NOT_PROVED = (
     "Each of them holds with its own confidence, not both at once.",
 )
 
-_SHARE_OF_DRAWING = 0.2  # of δ
+_DRAWING_SHARE = 0.2  # of δ, for estimating R̂(Q) from draws
 _ROWS_PER_DRAW = 4096
 _BISECTIONS = 60
 
@@ -48,26 +49,27 @@ Gaussian = MeanFieldGaussian | Laplace
 
 @dataclass(frozen=True)
 class Classifier:
-    """A likelihood whose rows end in a label 0..classes-1, with θ ~ N(0, prior_std² I)."""
+    """Likelihood of rows that end in a label 0..classes-1, with the prior θ ~ N(0, prior_std² I)."""
 
     likelihood: Likelihood
     classes: int
     prior_std: float
 
     def errors(self, theta: Tensor, data: Tensor) -> Tensor:
-        """Whether the likeliest label is another than the row's, or as likely: (n,).
+        """Return whether another label is at least as likely as the row's own: (n,).
 
-        A label with more than ½ is the likeliest, one with less than 1/classes is not. Only rows between these, of
-        which two classes have none, are asked for the other labels.
+        A label with a probability above ½ is the most likely one; a label below 1/classes is not. The other labels are
+        evaluated only for the rows in between. With two classes there are none.
         """
         own = self.likelihood.log_likelihood(theta, data)
-        wrong = ~(own > -math.log(2))  # so that NaN is wrong
-        unsure = wrong & (own >= -math.log(self.classes))
-        if self.classes > 2 and bool(unsure.any()):
-            wrong[unsure] = self._best_rival(theta, data[unsure]) >= own[unsure]
+        wrong = ~(own > -math.log(2))  # negated so that NaN counts as an error
+        undecided = wrong & (own >= -math.log(self.classes))
+        if self.classes > 2 and bool(undecided.any()):
+            wrong[undecided] = self._best_rival(theta, data[undecided]) >= own[undecided]
         return wrong
 
     def _best_rival(self, theta: Tensor, rows: Tensor) -> Tensor:
+        """Return the largest log-likelihood of the labels other than the row's own."""
         labels, relabelled = rows[:, -1], rows.clone()
         best = torch.full_like(labels, -math.inf)
         for label in range(self.classes):
@@ -79,9 +81,9 @@ class Classifier:
 
 @dataclass(frozen=True)
 class RiskBound:
-    """With probability 1-δ the error rate on new rows is at most `bound`.
+    """Bound on the error rate on new rows, which holds with probability 1-δ.
 
-    `risk` is the mean over the draws, `risk_limit` what its expectation stays below.
+    `risk` is the mean error rate over the draws, `risk_limit` the upper confidence limit of its expectation.
     """
 
     risk: float
@@ -94,12 +96,14 @@ class RiskBound:
 
     @property
     def vacuous(self) -> bool:
-        """No error rate is above 1: such a bound says nothing."""
+        """Whether the bound is 1 or more, which holds for every error rate."""
         return self.bound >= 1
 
 
 @dataclass(frozen=True)
 class PacBayes:
+    """Risk bounds before and after forgetting."""
+
     before: RiskBound
     after: RiskBound
 
@@ -117,51 +121,58 @@ def bound_risk(
     delta: float = 0.05,
     rows_per_draw: int = _ROWS_PER_DRAW,
 ) -> RiskBound:
-    """For `before` pass all rows and the posterior trained on them, for `after` the retained and the processed one."""
+    """Bound the risk of a posterior by its error rate on `data`.
+
+    Before forgetting, pass all rows and the posterior trained on them; after it, the retained rows and the processed
+    posterior.
+    """
     classifier.likelihood.check_data(data)
     kl = prior_kl(posterior, classifier.prior_std)
     risk = _gibbs_risk(classifier, posterior, data, seed, draws, rows_per_draw)
-    limit = largest_mean(risk, draws, _SHARE_OF_DRAWING * delta)
-    bound = mcallester(limit, kl, len(data), (1 - _SHARE_OF_DRAWING) * delta)
+    limit = chernoff_limit(risk, draws, _DRAWING_SHARE * delta)
+    bound = mcallester_bound(limit, kl, len(data), (1 - _DRAWING_SHARE) * delta)
     return RiskBound(risk, limit, kl, len(data), draws, delta, bound)
 
 
-def mcallester(risk: float, kl: float, rows: int, delta: float) -> float:
-    """The bound of the head of this file, or 1."""
+def mcallester_bound(risk: float, kl: float, rows: int, delta: float) -> float:
+    """Return the bound given at the head of this module, or 1 if that is smaller."""
     if not (0 <= risk <= 1 and kl >= 0 and rows >= 1 and 0 < delta < 1):
         raise InvalidInput(
             f"risk {risk}, kl {kl}, rows {rows}, delta {delta}: pass a risk from 0 to 1, a divergence of at least 0, "
-            "one row or more, and a delta between 0 and 1"
+            "at least one row, and a delta between 0 and 1"
         )
     return min(1.0, risk + math.sqrt((kl - math.log(delta) + math.log(rows) + 2) / (2 * rows - 1)))
 
 
 def prior_kl(posterior: Gaussian, prior_std: float) -> float:
-    """KL(Q ‖ N(0, prior_std² I)). The prior looks the same from every side, so Q may be turned until it is diagonal."""
+    """Return KL(Q ‖ N(0, prior_std² I)).
+
+    The prior is invariant under rotations, so a full Gaussian may be rotated until it is diagonal.
+    """
     if isinstance(posterior, MeanFieldGaussian):
         mean, std = posterior.mean, posterior.std
     else:
         mean, std = posterior.mode, torch.linalg.eigvalsh(posterior.hessian).rsqrt()
     kl = float(gaussian_kl(mean, std, torch.full_like(std, prior_std)).sum())
     if not math.isfinite(kl):
-        raise NumericalFailure("the precision of the Gaussian is not positive definite: take it at a mode")
+        raise NumericalFailure("the precision of the Gaussian is not positive definite: evaluate it at a mode")
     return kl
 
 
-def largest_mean(mean: float, draws: int, delta: float) -> float:
-    """The largest m with draws·kl(mean ‖ m) ≤ log(1/δ), kl between coins.
+def chernoff_limit(mean: float, draws: int, delta: float) -> float:
+    """Return the largest m with draws·kl(mean ‖ m) ≤ log(1/δ), where kl is the divergence of Bernoulli variables.
 
-    With probability 1-δ the expectation of independent values in [0, 1] with this mean is no larger (H. Chernoff;
-    W. Hoeffding, 1963).
+    It is an upper confidence limit, at level 1-δ, for the expectation of independent values in [0, 1] with this mean
+    (H. Chernoff; W. Hoeffding, 1963).
     """
     low, high = mean, 1.0
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        low, high = (low, middle) if draws * _coin_kl(mean, middle) > -math.log(delta) else (middle, high)
+        low, high = (low, middle) if draws * _bernoulli_kl(mean, middle) > -math.log(delta) else (middle, high)
     return high
 
 
-def _coin_kl(p: float, q: float) -> float:
+def _bernoulli_kl(p: float, q: float) -> float:
     if q == 1:
         return 0.0 if p == 1 else math.inf
     return sum(a * math.log(a / b) for a, b in ((p, q), (1 - p, 1 - q)) if a > 0)
@@ -170,13 +181,16 @@ def _coin_kl(p: float, q: float) -> float:
 def _gibbs_risk(
     classifier: Classifier, posterior: Gaussian, data: Tensor, seed: int, draws: int, rows_per_draw: int
 ) -> float:
-    """mean_t of the error rate of θ_t ~ Q on all rows, or on rows picked for it alone: independent and unbiased."""
+    """Return the mean error rate of draws θ_t ~ Q.
+
+    Each draw reads all rows, or its own random selection of them: the error rates are unbiased and independent.
+    """
     generator = torch.Generator().manual_seed(seed)
-    parameters, theta_of = _draw_from(posterior)
+    parameters, to_theta = _sampler(posterior)
     total = 0.0
     for _ in range(draws):
         noise = torch.randn(parameters, generator=generator, dtype=torch.float64)
-        theta = theta_of(noise.to(data.device)).to(data.dtype)
+        theta = to_theta(noise.to(data.device)).to(data.dtype)
         rows = data
         if len(data) > rows_per_draw:
             rows = data[torch.randint(len(data), (rows_per_draw,), generator=generator).to(data.device)]
@@ -184,12 +198,14 @@ def _gibbs_risk(
     return total / draws
 
 
-def _draw_from(posterior: Gaussian) -> tuple[int, Callable[[Tensor], Tensor]]:
-    """How much noise a draw takes, and the draw it makes."""
+def _sampler(posterior: Gaussian) -> tuple[int, Callable[[Tensor], Tensor]]:
+    """Return the length of the standard normal noise behind a draw, and the map from noise to draw."""
     if isinstance(posterior, MeanFieldGaussian):
         mean, std = posterior.mean.flatten(), posterior.std.flatten()
         return len(mean), lambda noise: mean + std * noise
-    root = torch.linalg.cholesky(posterior.hessian).T
-    return len(
-        root
-    ), lambda noise: posterior.mode + torch.linalg.solve_triangular(root, noise.unsqueeze(1), upper=True).squeeze(1)
+    mode, root = posterior.mode, torch.linalg.cholesky(posterior.hessian).T
+
+    def draw(noise: Tensor) -> Tensor:
+        return mode + torch.linalg.solve_triangular(root, noise.unsqueeze(1), upper=True).squeeze(1)
+
+    return len(mode), draw

@@ -50,8 +50,8 @@ RESTART = (
 class Readiness:
     """Levels that certificates can reach without retraining, with findings and advice in words.
 
-    Retraining always reaches "retrained". `distance` bounds the KL divergence in nats to the converged posterior; NaN if
-    it is not computed.
+    Retraining always reaches "retrained". `distance` bounds the KL divergence in nats to the converged posterior; it is
+    NaN if there is no such bound.
     """
 
     levels: tuple[Level, ...]
@@ -79,7 +79,7 @@ def check_variational(family: Family, posterior: MeanFieldGaussian, data: Tensor
     residual, lambda_min = _natural_metric(expansion)
     numbers = {"residual": residual, "lambda_min": lambda_min, "kantorovich": certificate.constants.kantorovich}
     findings = [
-        f"the gradient left by training is {residual:.2g} in the natural metric, the smallest curvature {lambda_min:.2g}"
+        f"the gradient left by training is {residual:.2g} in the natural metric, the least curvature {lambda_min:.2g}"
     ]
     if not lambda_min > 0:
         findings.append("the posterior is not near a minimum: the energy curves downwards in some direction")
@@ -118,8 +118,8 @@ def check_network(network: Network, posterior: MeanFieldGaussian, data: Tensor, 
     }
     equivalent_rows = residual / residual_of_a_row
     findings = (
-        f"the gradient left by training is {residual:.2g} in the natural metric: as large as that of "
-        f"{equivalent_rows:.0f} of the {len(data)} rows, if all of them pulled in one direction",
+        f"the gradient left by training is {residual:.2g} in the natural metric, as large as that of "
+        f"{equivalent_rows:.0f} rows pulling in one direction; the data set has {len(data)} rows",
     )
     if equivalent_rows > _MAX_RESIDUAL_SHARE * len(data):
         advice = (f"training has not converged, and forgetting does not correct that: {POLISH}",)

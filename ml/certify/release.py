@@ -1,12 +1,12 @@
-"""What releasing draws of the processed posterior gives away.
+"""Bound on what an attacker learns from released draws of the processed posterior.
 
-T independent draws of it and T of the reference are T·KL nats apart. However an attacker tests which of the two he was
-given, his advantage (true less false positive rate) is at most their total variation, and that at most
+The divergence between T independent draws of it and T of the reference is T·KL nats. The advantage (true positive rate
+minus false positive rate) of any test that tells the two apart is at most their total variation, which is at most
 
-    √(T·KL/2)              M. Pinsker: the smaller one up to T·KL = 1.59
+    √(T·KL/2)              M. Pinsker: the smaller of the two up to T·KL = 1.59
     √(1 - e^(-T·KL))       J. Bretagnolle and C. Huber, 1979: never above 1
 
-Draws of one chain are not independent, and parameters or stored samples are no draws: releasing these is not covered.
+Not covered: draws of one chain, which are not independent, and the release of parameters or stored samples.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ml.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Release:
-    """A number of released draws, what they cost in nats, and the most an attacker can make of them."""
+    """Number of released draws, their divergence in nats, and the largest possible advantage of an attacker."""
 
     draws: int
     nats: float
     advantage: float
 
 
-def advantages(epsilon: float, draws: tuple[int, ...] = (1, 10, 100)) -> tuple[Release, ...]:
-    """The attacker's advantage by number of draws, for a divergence of at most `epsilon`; 1 where that is unknown."""
+def bound_advantages(epsilon: float, draws: tuple[int, ...] = (1, 10, 100)) -> tuple[Release, ...]:
+    """Bound an attacker's advantage for each number of draws and a divergence of at most `epsilon`; 1 if unknown."""
     if epsilon < 0:
-        raise InvalidInput(f"epsilon is {epsilon}: a divergence is not negative, pass a bound of at least 0 nats")
+        raise InvalidInput(f"epsilon is {epsilon}: a divergence is never negative, pass a bound of at least 0 nats")
     if any(count < 1 for count in draws):
-        raise InvalidInput(f"draws are {draws}: pass positive numbers of released draws")
+        raise InvalidInput(f"draws are {draws}: pass positive numbers of draws to release")
     return tuple(Release(count, count * epsilon, _total_variation(count * epsilon)) for count in draws)
 
 

@@ -1,4 +1,4 @@
-"""The certificate of a network that was trained again: of rows that training never read nothing is left to measure."""
+"""Certificate of a retrained network: training has not read the forgotten rows, so none of their influence is left."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECIPE = (
 
 @dataclass(frozen=True)
 class RetrainedNetwork:
-    """How it was trained, and how near to rest it came: the slope left over, and that of one row (`readiness`)."""
+    """Training seed and iterations, and how well training converged: the numbers of `ml.certify.readiness`."""
 
     seed: int
     iterations: int
@@ -34,7 +34,7 @@ class RetrainedNetwork:
 def certify_retrained_network(
     network: Network, posterior: MeanFieldGaussian, retained: Tensor, seed: int, iterations: int
 ) -> Certificate:
-    """ε is 0 by construction: the constants tell how far training was from rest."""
+    """Certify a network trained on the retained rows only: ε is 0. The constants show how well training converged."""
     return Certificate(
         epsilon=0.0,
         epsilon_reverse=0.0,

@@ -1,4 +1,4 @@
-"""Rows that had no part in a minimum judge it: how far they go along, and whether the network is linear on the way."""
+"""Validation of a minimum on held-out rows: how far their energy falls, and how linear the network is on the way."""
 
 from __future__ import annotations
 
@@ -8,43 +8,46 @@ from torch import Tensor
 
 from ml.certify.network.sample import NetworkSample, Tangent
 
-NORMAL = 1.96  # 95 %, two-sided
+NORMAL_95 = 1.96  # quantile of the normal distribution, two-sided
 
 
 @dataclass(frozen=True)
-class Judged:
-    """`least` is a lower end of the excess, in nats.
+class Validation:
+    """Lower limit of the excess in nats, and the network's deviation from its linearisation with 95 % confidence.
 
-    Of the energy along a way, `softer` is by what share the network's may lie below the linearised one's, and
-    `deviation` by what share it may lie off it at the end of the step that was made, both with 95 % confidence.
+    `softer` is the share by which the network's energy may lie below that of the linearised network along the drift and
+    on the way to the minimum. `deviation` is the share by which it may differ at the end of the drift.
     """
 
-    least: float
+    lower_limit: float
     softer: float
     deviation: float
 
 
-def judge(sample: NetworkSample, drift: Tensor, pull: Tensor, lowest: Tensor) -> Judged:
-    """Go from the drift towards the lowest point of another sample, only as far as the energy of this one falls."""
-    made, far, step = sample.tangent(drift), sample.tangent(lowest), lowest - drift
-    missing = Tangent(made.p, far.moved - made.moved, far.slope - made.slope)
-    slope = sample.form(step, drift, missing.curved(made)) - float(step.dot(pull))
-    curvature = sample.form(step, step, missing.curved(missing))
+def validate(sample: NetworkSample, drift: Tensor, pull: Tensor, lowest: Tensor) -> Validation:
+    """Step from `drift` towards the minimum `lowest` of another sample, only as far as this sample's energy falls."""
+    start, end, step = sample.tangent(drift), sample.tangent(lowest), lowest - drift
+    change = Tangent(start.p, end.logit_change - start.logit_change, end.slope - start.slope)
+    slope = sample.bilinear_form(step, drift, change.curvature(start)) - float(step.dot(pull))
+    curvature = sample.bilinear_form(step, step, change.curvature(change))
     length = min(1.0, max(0.0, -slope / curvature)) if curvature > 0 else 0.0
-    falls = -length * missing.curved(made) - 0.5 * length**2 * missing.curved(missing)
-    fall = -length * slope - 0.5 * length**2 * curvature - NORMAL * sample.standard_error(falls)
-    reached = Tangent(made.p, made.moved + length * missing.moved, made.slope + length * missing.slope)
-    off, doubt = _off(sample, drift, made)
-    off_there, doubt_there = _off(sample, drift + length * step, reached)
-    softer = max(0.0, doubt - off, doubt_there - off_there)
-    return Judged(max(0.0, fall), softer, abs(off) + doubt)
+    falls = -length * change.curvature(start) - 0.5 * length**2 * change.curvature(change)
+    fall = -length * slope - 0.5 * length**2 * curvature - NORMAL_95 * sample.standard_error(falls)
+    reached = Tangent(start.p, start.logit_change + length * change.logit_change, start.slope + length * change.slope)
+    deviation, margin = _relative_deviation(sample, drift, start)
+    deviation_reached, margin_reached = _relative_deviation(sample, drift + length * step, reached)
+    softer = max(0.0, margin - deviation, margin_reached - deviation_reached)
+    return Validation(max(0.0, fall), softer, abs(deviation) + margin)
 
 
-def _off(sample: NetworkSample, drift: Tensor, tangent: Tangent) -> tuple[float, float]:
-    """(F(Δ) - F(0) - ∇F(0)ᵀΔ)/(½ΔᵀAΔ) - 1 and its margin: 0 for a linear network but for the curvature of softmax."""
+def _relative_deviation(sample: NetworkSample, drift: Tensor, tangent: Tangent) -> tuple[float, float]:
+    """Return (F(Δ) - F(0) - ∇F(0)ᵀΔ)/(½ΔᵀAΔ) - 1 and its margin at 95 %.
+
+    For a network with linear logits only the third derivative of softmax contributes.
+    """
     if not bool(drift.any()):
         return 0.0, 0.0
-    curved = tangent.curved(tangent)
-    rises = sample.misfits(drift) - sample.misfits_before - tangent.slope - 0.5 * curved
-    scale = 0.5 * sample.form(drift, drift, curved)
-    return sample.total * float(rises.mean()) / scale, NORMAL * sample.standard_error(rises) / scale
+    curvatures = tangent.curvature(tangent)
+    deviations = sample.misfits(drift) - sample.misfits_before - tangent.slope - 0.5 * curvatures
+    scale = 0.5 * sample.bilinear_form(drift, drift, curvatures)
+    return sample.total * float(deviations.mean()) / scale, NORMAL_95 * sample.standard_error(deviations) / scale

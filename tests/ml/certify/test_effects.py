@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from ml.certify.effects import NetworkClassifier, effects_of
+from ml.certify.effects import NetworkClassifier, measure_effects
 from ml.certify.pac_bayes import Classifier
 from ml.inference.variational import train
 from ml.models.linear import LinearRegression
@@ -27,7 +27,7 @@ def test_a_classifier_has_a_risk_before_and_after() -> None:
     family, data = LogisticRegression(3, prior_std=1.0, draws=8, seed=0), labelled(300, seed=1)
     forgotten = torch.arange(30)
     before, after = (train(family, rows, family.initial(rows, 0)).posterior for rows in (data, data[30:]))
-    found = effects_of(family, before, after, data, forgotten, 1e-6, never_seen=labelled(200, seed=2))
+    found = measure_effects(family, before, after, data, forgotten, 1e-6, never_seen=labelled(200, seed=2))
     assert found.pac_bayes is not None
     assert (found.pac_bayes.before.rows, found.pac_bayes.after.rows) == (300, 270)
     assert 0.1 < found.pac_bayes.after.risk < found.pac_bayes.after.bound < 1
@@ -49,7 +49,7 @@ def test_samples_have_the_effects_of_what_they_are_samples_of() -> None:
     noise = torch.randn(1000, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     sets = [SampleSet(side.mean + side.std * noise, torch.arange(1000) % 2) for side in sides]
     never_seen = labelled(200, seed=2)
-    found, expected = (effects_of(family, *two, data, torch.arange(30), 1e-6, never_seen) for two in (sets, sides))
+    found, expected = (measure_effects(family, *two, data, torch.arange(30), 1e-6, never_seen) for two in (sets, sides))
     assert found.pac_bayes is not None
     assert expected.pac_bayes is not None
     assert found.pac_bayes.after.risk == pytest.approx(expected.pac_bayes.after.risk, abs=0.01)
@@ -68,7 +68,7 @@ def test_samples_have_the_effects_of_what_they_are_samples_of() -> None:
 def test_of_a_network_no_advantage_follows_unless_it_was_retrained(epsilon: float, released: int) -> None:
     network, data = MLP(3, hidden=4, classes=2), labelled(300, seed=1).float()
     before, after = network.initial(seed=0), network.initial(seed=1)
-    found = effects_of(network, before, after, data, torch.arange(30), epsilon, labelled(200, seed=2).float())
+    found = measure_effects(network, before, after, data, torch.arange(30), epsilon, labelled(200, seed=2).float())
     assert len(found.release) == released
     assert found.pac_bayes is not None
     assert (found.pac_bayes.before.rows, found.pac_bayes.after.rows) == (300, 270)
@@ -88,7 +88,7 @@ def test_the_error_of_a_network_is_that_of_any_classifier() -> None:
 def test_a_regression_has_none_and_nothing_is_attacked_without_never_seen_rows() -> None:
     family, data = LinearRegression(3, noise_std=1.0, prior_std=1.0), labelled(60, seed=1)
     before, after = family.optimum(data), family.optimum(data[5:])
-    found = effects_of(family, before, after, data, torch.arange(5), 1e-9)
+    found = measure_effects(family, before, after, data, torch.arange(5), 1e-9)
     assert found.pac_bayes is None
     assert found.to_dict()["pac_bayes"] is None
     assert (found.membership.worst, found.membership.n_never_seen) == (None, 0)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ml.certify.membership import attack, audit_membership, scores
+from ml.certify.membership import attack, audit_membership, membership_scores
 from ml.errors import InvalidInput, NumericalFailure
 from ml.models.linear import LinearRegression
 from ml.models.mlp import MLP
@@ -28,7 +28,7 @@ def regression_rows(rows: int, seed: int) -> Tensor:
 
 
 def exact_draws(data: Tensor, seed: int, draws: int = 200) -> Tensor:
-    mean, covariance = FAMILY.exact(data)
+    mean, covariance = FAMILY.exact_posterior(data)
     drawn: Tensor = mean + normal(draws, DIMENSIONS, seed=seed) @ torch.linalg.cholesky(covariance).T
     return drawn
 
@@ -95,19 +95,19 @@ def test_the_score_is_the_log_of_the_mean_likelihood() -> None:
     rows = regression_rows(2500, seed=8)
     draws = exact_draws(rows[:60], seed=9, draws=7)
     expected = torch.stack([FAMILY.log_likelihood(theta, rows) for theta in draws]).exp().mean(0).log()
-    assert torch.allclose(scores(FAMILY, draws, rows), expected, rtol=1e-10, atol=0)
+    assert torch.allclose(membership_scores(FAMILY, draws, rows), expected, rtol=1e-10, atol=0)
     far = rows.clone()
     far[:, -1] += 1e4  # likelihoods of 0 in float64, and still scores
-    assert bool(torch.isfinite(scores(FAMILY, draws, far)).all())
+    assert bool(torch.isfinite(membership_scores(FAMILY, draws, far)).all())
 
 
 def test_networks_are_scored_in_the_precision_of_their_rows() -> None:
     network = MLP(dimensions=3, hidden=4, classes=2)
     rows = torch.cat([normal(50, 3, seed=10), (torch.arange(50) % 2).double().unsqueeze(1)], 1)
     draws = normal(5, network.parameter_count, seed=11)
-    single = scores(network, draws, rows.float())
+    single = membership_scores(network, draws, rows.float())
     assert single.dtype == torch.float64
-    assert torch.allclose(single, scores(network, draws, rows), atol=1e-5)
+    assert torch.allclose(single, membership_scores(network, draws, rows), atol=1e-5)
 
 
 def test_an_overfitted_model_tells_members_and_forgetting_as_good_as_retraining_ends_that() -> None:
@@ -146,7 +146,7 @@ def test_the_worst_example_is_the_one_that_was_kept() -> None:
     data[7, :-1] *= 30
     data[7, -1] = data[7, :-1].sum()
     draws = exact_draws(data[7:], seed=34)
-    scored, others = scores(FAMILY, draws, data[:8]), scores(FAMILY, draws, unseen)
+    scored, others = membership_scores(FAMILY, draws, data[:8]), membership_scores(FAMILY, draws, unseen)
     report = audit_membership(FAMILY, exact_draws(data, seed=33), draws, data[:8], data[8:], unseen)
     assert report.worst is not None
     assert report.worst.position == int(scored.argmax()) == 7
@@ -189,7 +189,7 @@ def test_the_report_is_plain_json_and_holds_quantiles_instead_of_rows() -> None:
     assert isinstance(after, dict)
     assert after["forgotten"]["error"] is None  # of one row there is none
     assert after["forgotten_quantiles"] == []
-    expected = scores(FAMILY, draws, unseen).quantile(torch.linspace(0, 1, 21, dtype=torch.float64))
+    expected = membership_scores(FAMILY, draws, unseen).quantile(torch.linspace(0, 1, 21, dtype=torch.float64))
     assert after["never_seen_quantiles"] == pytest.approx(expected.tolist())
     assert len(after["retained_quantiles"]) == 21
 

@@ -15,8 +15,8 @@ from ml.certify.pac_bayes import (
     PacBayes,
     RiskBound,
     bound_risk,
-    largest_mean,
-    mcallester,
+    chernoff_limit,
+    mcallester_bound,
     prior_kl,
 )
 from ml.errors import InvalidInput, NumericalFailure
@@ -74,7 +74,7 @@ def test_the_variational_theorem_is_this_bound_with_norms_for_the_divergence(par
     influence = -0.01 * (q.flat() if parallel else normal(10, seed=51))
     processed = q.with_flat(q.flat() - influence)
     c = float((influence.norm() + q.flat().norm()) ** 2 - 2 * processed.std.log().sum())
-    ours = mcallester(0.1, prior_kl(processed, 1.0), n, delta)
+    ours = mcallester_bound(0.1, prior_kl(processed, 1.0), n, delta)
     papers = 0.1 + papers_term(c, 5, 2, n, delta)
     assert ours == pytest.approx(papers, rel=1e-12) if parallel else ours < papers
 
@@ -87,7 +87,7 @@ def test_the_theorem_of_sample_sets_is_this_bound_with_norms_for_the_divergence(
     c = float(
         (influence.norm() + p.mode.norm()) ** 2 + torch.linalg.inv(per_datum).trace() / n + torch.logdet(per_datum)
     )
-    ours = mcallester(0.1, prior_kl(processed, 1.0), n, delta)
+    ours = mcallester_bound(0.1, prior_kl(processed, 1.0), n, delta)
     papers = 0.1 + papers_term(c, 5, 5 + 2, n, delta)
     assert ours == pytest.approx(papers, rel=1e-12) if parallel else ours < papers
 
@@ -99,7 +99,7 @@ def test_a_precision_that_is_none_is_refused() -> None:
 
 
 def test_a_bound_above_1_says_that_it_says_nothing() -> None:
-    assert mcallester(0.1, 1e6, 100, 0.05) == 1.0
+    assert mcallester_bound(0.1, 1e6, 100, 0.05) == 1.0
     assert RiskBound(0.1, 0.1, 1e6, 100, 10, 0.05, 1.0).vacuous
     assert not RiskBound(0.1, 0.1, 1.0, 100, 10, 0.05, 0.3).vacuous
 
@@ -110,7 +110,7 @@ def test_a_bound_above_1_says_that_it_says_nothing() -> None:
 )
 def test_what_cannot_be_is_refused(arguments: tuple[float, float, int, float]) -> None:
     with pytest.raises(InvalidInput, match="pass a risk"):
-        mcallester(*arguments)
+        mcallester_bound(*arguments)
 
 
 def test_the_bound_covers_the_best_of_very_many_coins_that_know_nothing() -> None:
@@ -123,8 +123,8 @@ def test_the_bound_covers_the_best_of_very_many_coins_that_know_nothing() -> Non
     luckiest = -torch.expm1(coins * torch.log1p(-at_most))  # P(fewest errors ≤ k)
     uniform = torch.rand(2000, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
     risks = (torch.searchsorted(luckiest, uniform).double() / n).tolist()
-    held = [mcallester(risk, math.log(coins), n, delta) >= 0.5 for risk in risks]
-    cheated = [mcallester(risk, 0.0, n, delta) >= 0.5 for risk in risks]
+    held = [mcallester_bound(risk, math.log(coins), n, delta) >= 0.5 for risk in risks]
+    cheated = [mcallester_bound(risk, 0.0, n, delta) >= 0.5 for risk in risks]
     assert sum(held) >= 0.95 * len(held)
     assert sum(cheated) <= 0.05 * len(cheated)
 
@@ -133,7 +133,7 @@ def test_the_bound_covers_the_best_of_very_many_coins_that_know_nothing() -> Non
 @pytest.mark.parametrize("draws", [1, 20, 1000])
 def test_the_limit_of_a_mean_is_exceeded_with_probability_below_delta(p: float, draws: int) -> None:
     """Exactly, over every outcome of as many coins."""
-    limits = [largest_mean(k / draws, draws, 0.01) for k in range(draws + 1)]
+    limits = [chernoff_limit(k / draws, draws, 0.01) for k in range(draws + 1)]
     chances = binomial(draws, p).tolist()
     assert sum(chances) == pytest.approx(1)
     assert sum(chance for chance, limit in zip(chances, limits, strict=True) if limit < p) <= 0.01
@@ -230,7 +230,7 @@ def test_the_drawn_risk_is_that_of_the_gaussian(kind: str) -> None:
     row = labelled(x.unsqueeze(0), torch.ones(1))
     bound = bound_risk(Toy(1).classifier, posterior, row, seed=16, draws=2000)
     assert bound.risk == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 2000))
-    assert bound.risk < bound.risk_limit == largest_mean(bound.risk, 2000, 0.01)
+    assert bound.risk < bound.risk_limit == chernoff_limit(bound.risk, 2000, 0.01)
 
 
 def test_rows_picked_for_each_draw_give_the_risk_of_all() -> None:
@@ -251,7 +251,9 @@ def test_the_same_seed_gives_the_same_bound_and_plain_json() -> None:
     before = bound_risk(toy.classifier, posterior, data, seed=21, draws=20)
     after = bound_risk(toy.classifier, posterior, data[:40], seed=21, draws=20)
     assert before == bound_risk(toy.classifier, posterior, data, seed=21, draws=20)
-    assert before.bound == mcallester(before.risk_limit, before.kl, 60, 0.8 * 0.05) > before.risk_limit > before.risk
+    assert (
+        before.bound == mcallester_bound(before.risk_limit, before.kl, 60, 0.8 * 0.05) > before.risk_limit > before.risk
+    )
     assert after.kl == before.kl
     assert after.risk != before.risk
     content = PacBayes(before, after).to_dict()

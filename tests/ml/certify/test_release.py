@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ml.certify.release import Release, advantages
+from ml.certify.release import Release, bound_advantages
 from ml.errors import InvalidInput
 
 
@@ -31,7 +31,7 @@ def gaussian_kl(gap: float, std: float, other: float) -> float:
 def test_the_bound_holds_for_draws_of_a_shifted_gaussian(shift: float, draws: int) -> None:
     """Of T draws only the mean tells the two apart, so that the exact total variation is erf(shift √T / √8)."""
     exact = math.erf(shift * math.sqrt(draws / 8))
-    (release,) = advantages(shift**2 / 2, (draws,))
+    (release,) = bound_advantages(shift**2 / 2, (draws,))
     assert exact <= release.advantage <= 1
     # Nor is it idle: at most √(π/2) of the truth where that is small, where Pinsker's inequality is all there is.
     if exact < 0.5:
@@ -44,32 +44,32 @@ def test_the_bound_holds_for_another_width_and_either_direction(mean: float, std
     exact = total_variation(mean, std)
     assert exact > 0
     for divergence in (gaussian_kl(mean, 1, std), gaussian_kl(mean, std, 1)):
-        assert exact <= advantages(divergence)[0].advantage
+        assert exact <= bound_advantages(divergence)[0].advantage
 
 
 @pytest.mark.parametrize("nats", [1e-300, 1e-20, 1e-8])
 def test_a_tiny_divergence_keeps_its_digits(nats: float) -> None:
-    assert advantages(nats, (1,))[0].advantage == pytest.approx(math.sqrt(nats / 2), rel=1e-14, abs=0)
+    assert bound_advantages(nats, (1,))[0].advantage == pytest.approx(math.sqrt(nats / 2), rel=1e-14, abs=0)
 
 
 def test_each_inequality_serves_where_it_is_the_better_one() -> None:
-    small, large = advantages(0.159, (10, 11))
+    small, large = bound_advantages(0.159, (10, 11))
     assert small.advantage == pytest.approx(math.sqrt(1.59 / 2))
     assert large.advantage == pytest.approx(math.sqrt(1 - math.exp(-1.749)))
     assert large.advantage < math.sqrt(1.749 / 2)
 
 
 def test_the_price_is_linear_in_the_draws() -> None:
-    assert [(release.draws, release.nats) for release in advantages(0.25)] == [(1, 0.25), (10, 2.5), (100, 25.0)]
-    assert advantages(0.0) == (Release(1, 0.0, 0.0), Release(10, 0.0, 0.0), Release(100, 0.0, 0.0))
+    assert [(release.draws, release.nats) for release in bound_advantages(0.25)] == [(1, 0.25), (10, 2.5), (100, 25.0)]
+    assert bound_advantages(0.0) == (Release(1, 0.0, 0.0), Release(10, 0.0, 0.0), Release(100, 0.0, 0.0))
 
 
 @pytest.mark.parametrize("unknown", [math.inf, math.nan, 1e308])
 def test_without_a_bound_the_attacker_may_be_certain(unknown: float) -> None:
-    assert [release.advantage for release in advantages(unknown)] == [1.0, 1.0, 1.0]
+    assert [release.advantage for release in bound_advantages(unknown)] == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(("epsilon", "draws"), [(-1e-9, (1,)), (0.1, (1, 0))])
 def test_what_cannot_be_is_refused(epsilon: float, draws: tuple[int, ...]) -> None:
     with pytest.raises(InvalidInput, match="pass"):
-        advantages(epsilon, draws)
+        bound_advantages(epsilon, draws)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ml.certify.certificate import Certificate
-from ml.certify.network.certificate import CHECK, NetworkCheck, certify_network
+from ml.certify.network.certificate import DEFAULT_RECIPE, CertificationRecipe, certify_network
 from ml.certify.network.sample import NetworkSample, split_rows
 from ml.errors import InvalidInput
 from ml.models.network import Dense, Layer, Network, identity
@@ -20,8 +20,8 @@ from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.networks import OneLayer, dense_gauss_newton, labelled_rows, learnable_rows, minimised, random_theta
 
 DRAWS, GROUPS = 4, 20
-ALL = NetworkCheck(draws=DRAWS, products=60)
-SAMPLED = replace(ALL, rows=200, others=700)
+ALL = CertificationRecipe(draws=DRAWS, max_products=60)
+SAMPLED = replace(ALL, rows=200, held_out_rows=700)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Trained:
         return NetworkEnergy(self.network, self.data, frozen_draws(self.posterior, DRAWS, seed=0))
 
     def certificate(
-        self, after: MeanFieldGaussian, forgotten: Tensor, recipe: NetworkCheck = ALL, seed: int = 0
+        self, after: MeanFieldGaussian, forgotten: Tensor, recipe: CertificationRecipe = ALL, seed: int = 0
     ) -> Certificate:
         return certify_network(self.network, self.posterior, after, self.data, forgotten, seeded(seed), recipe)
 
@@ -135,7 +135,9 @@ def test_a_product_is_that_with_the_dense_matrix(network: Network) -> None:
     sample = NetworkSample(energy, rows, 30)
     assert torch.allclose(sample.product(vector), expected, rtol=1e-10, atol=0)
     tangent = sample.tangent(vector)
-    assert sample.form(vector, vector, tangent.curved(tangent)) == pytest.approx(float(vector.dot(expected)), rel=1e-10)
+    assert sample.bilinear_form(vector, vector, tangent.curvature(tangent)) == pytest.approx(
+        float(vector.dot(expected)), rel=1e-10
+    )
     slope = 6 * float(energy.misfit_gradient(torch.zeros_like(vector), rows).dot(vector))
     assert 30 * float(tangent.slope.mean()) == pytest.approx(slope, rel=1e-10)
     assert 30 * float(sample.misfits(vector).mean()) == pytest.approx(6 * energy.misfit(vector, rows), rel=1e-10)
@@ -228,7 +230,7 @@ def minimised_tilted(scene: Trained, forgotten: Tensor) -> float:
 
 
 @pytest.mark.parametrize("recipe", [ALL, SAMPLED], ids=["all", "sampled"])
-def test_sabotage_shows(smooth: Trained, cases: list[Case], recipe: NetworkCheck) -> None:
+def test_sabotage_shows(smooth: Trained, cases: list[Case], recipe: CertificationRecipe) -> None:
     case = cases[3]
     of_half = torch.linalg.solve(case.curvature, smooth.pull(case.forgotten[:2]))
     honest, nothing, wrong, half = (
@@ -253,14 +255,14 @@ def test_widths_left_as_they_were_or_changed_the_wrong_way_cost(smooth: Trained)
 
 
 def test_a_solve_cut_short_certifies_nothing(smooth: Trained) -> None:
-    certificate = smooth.certificate(smooth.posterior, torch.arange(8), replace(ALL, products=4, most_unsolved=0.01))
+    certificate = smooth.certificate(smooth.posterior, torch.arange(8), replace(ALL, max_products=4, max_unsolved=0.01))
     assert (certificate.level, certificate.epsilon, certificate.interval) == ("none", math.inf, None)
     assert failed(certificate) == ["solved"]
     assert "not shown: the solver" in certificate.reasons[0]
 
 
 def test_a_network_that_is_not_linear_enough_certifies_nothing(smooth: Trained, cases: list[Case]) -> None:
-    strict = replace(ALL, most_nonlinear=0.05)
+    strict = replace(ALL, max_nonlinear=0.05)
     certificate = smooth.certificate(smooth.moved(cases[4].step), cases[4].forgotten, strict)
     assert (certificate.level, certificate.epsilon) == ("none", math.inf)
     assert failed(certificate) == ["linearised"]
@@ -292,6 +294,6 @@ def test_what_does_not_fit_is_refused(smooth: Trained) -> None:
     with pytest.raises(InvalidInput, match="named twice"):
         smooth.certificate(smooth.posterior, torch.tensor([1, 1]))
     with pytest.raises(InvalidInput, match="between 0 and 1"):
-        replace(CHECK, most_nonlinear=1.0)
-    with pytest.raises(InvalidInput, match="products"):
-        replace(CHECK, products=1)
+        replace(DEFAULT_RECIPE, max_nonlinear=1.0)
+    with pytest.raises(InvalidInput, match="max_products"):
+        replace(DEFAULT_RECIPE, max_products=1)

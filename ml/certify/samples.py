@@ -1,8 +1,8 @@
-"""The certificate of a moved sample set: its divergence from the retained posterior, estimated from the samples alone.
+"""Certificate of a moved sample set: its estimated divergence from the posterior of the retained rows R.
 
-Samples of p(θ | S), moved by one affine map to stand for p(θ | R), R what is retained, are weighed against both
-(`importance`): nothing is retrained, and nothing is supposed to be Gaussian. What can make the weights misleading is
-checked, and where a check fails nothing is certified.
+Samples of p(θ | S) were moved by one affine map to represent p(θ | R). Their importance weights
+(`ml.certify.importance`) give the divergence without retraining and without assuming Gaussian posteriors. Everything
+that could make the weights misleading is checked; if a check fails, nothing is certified.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch import Tensor
 
 from ml.certify.certificate import Assumption, Certificate
 from ml.certify.gaussian_theorem import GaussianTheorem, gaussian_theorem
-from ml.certify.importance import divergence, pareto_k, relative_ess, unevenness, weigh
+from ml.certify.importance import estimate_divergence, log_importance_weights, pareto_k, relative_ess, unevenness
 from ml.errors import InvalidInput
 from ml.forgetting.retained import retained_rows_of_samples
-from ml.forgetting.samples import Moved
+from ml.forgetting.samples import MovedSamples
 from ml.inference.chains import Sampled
 from ml.inference.diagnostics import Diagnostics
 from ml.models.likelihood import Likelihood
@@ -43,18 +43,18 @@ NOT_CHECKED_AS_ONE_MAP = (
     "it was not checked."
 )
 
-_MOST_K_HAT = 0.7  # Vehtari et al., Pareto smoothed importance sampling
-_LEAST_RELATIVE_ESS = 0.1
-# No estimate from N draws exceeds log N, whatever the truth; half of that leaves e^(2ε) draws to see ε with.
-_SHARE_OF_LOG_DRAWS = 0.5
-# In posterior standard deviations: above what solvers leave, below what would change the divergence.
-_MOST_UNEVENNESS = 1e-2
-_MOST_PARAMETERS = 2000  # for dense Hessians
+_MAX_K_HAT = 0.7  # Vehtari et al., Pareto smoothed importance sampling
+_MIN_RELATIVE_ESS = 0.1
+# An estimate from N draws never exceeds log N. Half of that leaves e^(2ε) draws to estimate ε.
+_LOG_DRAWS_SHARE = 0.5
+# In posterior standard deviations: above the error of the solvers, below what would change the divergence.
+_MAX_UNEVENNESS = 1e-2
+_MAX_PARAMETERS = 2000  # for dense Hessians
 
 
 @dataclass(frozen=True)
 class SampleConstants:
-    """The numbers the estimate was computed from; NaN where they were not given or could not be computed."""
+    """Numbers behind the estimate; NaN if they were not given or could not be computed."""
 
     n_before: int
     draws: int
@@ -73,33 +73,32 @@ class SampleConstants:
 def certify_samples(
     likelihood: Likelihood,
     before: SampleSet,
-    moved: Moved,
+    moved: MovedSamples,
     data: Tensor,
     forgotten: Tensor,
     diagnostics: Diagnostics | None,
     seed: int = 0,
 ) -> Certificate:
-    """Estimate how far the `moved` samples are from the posterior of the rows that are not `forgotten`.
+    """Estimate the divergence of the `moved` samples from the posterior of the rows that are not `forgotten`.
 
-    `diagnostics` are those of the chains that drew `before`: without them nothing is certified. `seed` is that of the
-    resampling.
+    `diagnostics` belong to the chains that drew `before`; without them nothing is certified. `seed` is the bootstrap's.
     """
     retained = retained_rows_of_samples(likelihood, before.samples, data, forgotten)
     if moved.samples.shape != before.samples.shape:
         raise InvalidInput(
-            f"{tuple(moved.samples.shape)} moved samples for {tuple(before.samples.shape)} stored ones: "
+            f"moved samples have shape {tuple(moved.samples.shape)}, stored samples {tuple(before.samples.shape)}: "
             "pass the whole sample set that was moved"
         )
-    log_weights, rounding = weigh(likelihood, before.samples, moved, data, retained)
-    found = divergence(log_weights, before.chain, rounding, seed)
-    share = relative_ess(log_weights)
+    log_weights, rounding = log_importance_weights(likelihood, before.samples, moved, data, retained)
+    divergence = estimate_divergence(log_weights, before.chain, rounding, seed)
+    ess = relative_ess(log_weights)
     constants = SampleConstants(
         n_before=len(data),
         draws=len(log_weights),
-        estimate=found.value,
-        relative_ess=share,
+        estimate=divergence.value,
+        relative_ess=ess,
         k_hat=pareto_k(log_weights, rounding),
-        effective_draws=share * (diagnostics.ess if diagnostics else math.nan),
+        effective_draws=ess * (diagnostics.ess if diagnostics else math.nan),
         unevenness=unevenness(before.samples, moved.samples),
         rounding=rounding,
         chain_r_hat=diagnostics.r_hat if diagnostics else math.nan,
@@ -107,10 +106,10 @@ def certify_samples(
         chain_width=diagnostics.width if diagnostics else math.nan,
         gaussian=_theorem(likelihood, moved, data, retained),
     )
-    assumptions = _assumptions(constants, int((~torch.isfinite(log_weights)).sum()), found.high, diagnostics)
+    assumptions = _assumptions(constants, int((~torch.isfinite(log_weights)).sum()), divergence.high, diagnostics)
     estimated = all(assumption.holds for assumption in assumptions)
     return Certificate(
-        epsilon=found.high if estimated else math.inf,
+        epsilon=divergence.high if estimated else math.inf,
         epsilon_reverse=math.nan,
         level="estimated" if estimated else "none",
         reference=REFERENCE,
@@ -119,13 +118,13 @@ def certify_samples(
         assumptions=assumptions,
         constants=constants,
         not_proved=NOT_PROVED + ((NOT_CHECKED_AS_ONE_MAP,) if math.isnan(constants.unevenness) else ()),
-        interval=(found.low, found.high) if estimated else None,
+        interval=(divergence.low, divergence.high) if estimated else None,
     )
 
 
-def certify_resampled(drawn: Sampled, n_retained: int) -> Certificate:
-    """Chains that have read the retained rows only leave nothing of the others: ε is 0, if they pass for converged."""
-    diagnostics = drawn.diagnostics
+def certify_resampled(sampled: Sampled, n_retained: int) -> Certificate:
+    """Certify chains that have read the retained rows only: ε is 0 if they pass their diagnostics."""
+    diagnostics = sampled.diagnostics
     return Certificate(
         epsilon=0.0 if diagnostics.ok else math.inf,
         epsilon_reverse=0.0 if diagnostics.ok else math.inf,
@@ -139,30 +138,30 @@ def certify_resampled(drawn: Sampled, n_retained: int) -> Certificate:
     )
 
 
-def _theorem(likelihood: Likelihood, moved: Moved, data: Tensor, retained: Tensor) -> GaussianTheorem | None:
-    """Where a dense Hessian can be afforded."""
-    affordable = likelihood.parameter_count <= _MOST_PARAMETERS
+def _theorem(likelihood: Likelihood, moved: MovedSamples, data: Tensor, retained: Tensor) -> GaussianTheorem | None:
+    """Apply the theorem if a dense Hessian is affordable."""
+    affordable = likelihood.parameter_count <= _MAX_PARAMETERS
     return gaussian_theorem(likelihood, moved, data, retained) if affordable else None
 
 
 def _assumptions(
     constants: SampleConstants, not_finite: int, high: float, diagnostics: Diagnostics | None
 ) -> tuple[Assumption, ...]:
-    range_limit = _SHARE_OF_LOG_DRAWS * math.log(max(constants.effective_draws, 1.0))
+    range_limit = _LOG_DRAWS_SHARE * math.log(max(constants.effective_draws, 1.0))
     assumptions = [
         Assumption("finite", not_finite == 0, not_finite, 0.0, "every sample has a finite weight"),
         Assumption(
             "tail",
-            constants.k_hat <= _MOST_K_HAT,
+            constants.k_hat <= _MAX_K_HAT,
             constants.k_hat,
-            _MOST_K_HAT,
+            _MAX_K_HAT,
             "the tail of the weights is light enough (Pareto k-hat) for their mean to be estimated",
         ),
         Assumption(
             "overlap",
-            constants.relative_ess >= _LEAST_RELATIVE_ESS,
+            constants.relative_ess >= _MIN_RELATIVE_ESS,
             constants.relative_ess,
-            _LEAST_RELATIVE_ESS,
+            _MIN_RELATIVE_ESS,
             "the weights leave enough of the samples (relative effective sample size)",
         ),
         Assumption(
@@ -175,9 +174,9 @@ def _assumptions(
         _chains(diagnostics),
     ]
     if not math.isnan(constants.unevenness):
-        even = constants.unevenness <= _MOST_UNEVENNESS
+        holds = constants.unevenness <= _MAX_UNEVENNESS
         meaning = "one affine map moved every sample"
-        assumptions.append(Assumption("one map", even, constants.unevenness, _MOST_UNEVENNESS, meaning))
+        assumptions.append(Assumption("one map", holds, constants.unevenness, _MAX_UNEVENNESS, meaning))
     return tuple(assumptions)
 
 

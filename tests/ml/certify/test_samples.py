@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from ml.certify import importance, weights
+from ml.certify import importance, samples
 from ml.certify.certificate import Certificate
-from ml.certify.weights import NOT_CHECKED_AS_ONE_MAP, NOT_PROVED, certify_samples
+from ml.certify.samples import NOT_CHECKED_AS_ONE_MAP, NOT_PROVED, certify_samples
 from ml.errors import InvalidInput
 from ml.forgetting.retained import retained_rows
-from ml.forgetting.samples import Moved, affine_map, shift
+from ml.forgetting.samples import MovedSamples, affine_map, shift
 from ml.inference.diagnostics import Diagnostics
 from ml.posteriors.sample_set import SampleSet
 from tests.ml.likelihoods import LinearRegression, regression_data
@@ -29,7 +29,7 @@ class Scene:
     data: Tensor
     before: SampleSet
 
-    def certify(self, moved: Moved, forgotten: Tensor, diagnostics: Diagnostics | None = PASSED) -> Certificate:
+    def certify(self, moved: MovedSamples, forgotten: Tensor, diagnostics: Diagnostics | None = PASSED) -> Certificate:
         return certify_samples(self.likelihood, self.before, moved, self.data, forgotten, diagnostics)
 
     def true_kl(self, forgotten: Tensor, offset: Tensor) -> float:
@@ -39,9 +39,9 @@ class Scene:
         retained = MultivariateNormal(*self.likelihood.posterior(retained_rows(self.data, forgotten)))
         return float(kl_divergence(moved, retained))
 
-    def moved_by(self, offset: Tensor) -> Moved:
+    def moved_by(self, offset: Tensor) -> MovedSamples:
         mean, _ = self.likelihood.posterior(self.data)
-        return Moved(self.before.samples + offset, mean, mean + offset, 0.0, 0.0)
+        return MovedSamples(self.before.samples + offset, mean, mean + offset, 0.0, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -195,8 +195,8 @@ def test_samples_that_were_not_moved_by_one_map_are_refused(scene: Scene) -> Non
 def test_many_parameters_are_certified_without_what_needs_dense_matrices(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weights, "_MOST_PARAMETERS", 2)
-    monkeypatch.setattr(importance, "_MOST_PARAMETERS", 2)
+    monkeypatch.setattr(samples, "_MAX_PARAMETERS", 2)
+    monkeypatch.setattr(importance, "_MAX_PARAMETERS", 2)
     forgotten = torch.arange(20)
     moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
     certificate = scene.certify(moved, forgotten)

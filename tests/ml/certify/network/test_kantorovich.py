@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, jvp
 
-from ml.certify.network.theorem import Theorem, least_curvature, sampled_theorem
+from ml.certify.network.kantorovich import SampledConstants, least_curvature, sample_constants
 from ml.models.network import Network
 from ml.models.network_energy import NetworkEnergy, frozen_draws
 from ml.posteriors.mean_field import MeanFieldGaussian
@@ -23,9 +23,9 @@ def energy_of(network: Network) -> NetworkEnergy:
     return NetworkEnergy(network, learnable_rows(network, N), frozen_draws(posterior, DRAWS, seed=0))
 
 
-def theorem(energy: NetworkEnergy, missing: Tensor) -> Theorem:
+def theorem(energy: NetworkEnergy, missing: Tensor) -> SampledConstants:
     std, generator = torch.full_like(missing, WIDTH), torch.Generator().manual_seed(0)
-    return sampled_theorem(energy, std, torch.arange(N), N, torch.zeros_like(missing), missing, generator)
+    return sample_constants(energy, std, torch.arange(N), N, torch.zeros_like(missing), missing, generator)
 
 
 def third_derivative(energy: NetworkEnergy, direction: Tensor) -> Tensor:
