@@ -1,4 +1,4 @@
-"""The disaster drill of docs/operations.md: backed up, destroyed, restored into fresh places, and nobody comes back."""
+"""The disaster drill of docs/how-to/back-up-and-restore.md: backed up, destroyed, restored into fresh places, and nobody comes back."""
 
 from __future__ import annotations
 
