@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, cast, get_args, get_type_hints
@@ -39,8 +37,7 @@ def pages() -> Mapping[str, str]:
 
 
 def settings_page() -> str:
-    descriptions = _attribute_docstrings(Settings)
-    rows = [_setting_row(name, field, descriptions.get(name, "")) for name, field in Settings.model_fields.items()]
+    rows = [_setting_row(name, field) for name, field in Settings.model_fields.items()]
     return _page(
         "Settings",
         "Lethe reads its settings once, from the environment or a `.env` file; `.env.example` is a template. Sizes\n"
@@ -92,10 +89,10 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", r"\|").replace("<", r"\<")
 
 
-def _setting_row(name: str, field: FieldInfo, description: str) -> tuple[str, ...]:
+def _setting_row(name: str, field: FieldInfo) -> tuple[str, ...]:
     variable = field.validation_alias or f"LETHE_{name.upper()}"
     default = "unset" if field.default in (None, "") else f"`{field.default}`"
-    return f"`{variable}`", _type_name(field.annotation), default, _limits(field), description
+    return f"`{variable}`", _type_name(field.annotation), default, _limits(field), field.description or ""
 
 
 def _type_name(annotation: Any) -> str:
@@ -107,16 +104,6 @@ def _type_name(annotation: Any) -> str:
 def _limits(field: FieldInfo) -> str:
     limits = [(word, getattr(item, name, None)) for item in field.metadata for name, word in LIMITS.items()]
     return ", ".join(f"{word} {limit}" for word, limit in limits if limit is not None)
-
-
-def _attribute_docstrings(cls: type) -> Mapping[str, str]:
-    """Return the string below each annotated attribute of a class."""
-    body = cast(ast.ClassDef, ast.parse(inspect.getsource(cls)).body[0]).body
-    return {
-        ast.unparse(field.target): str(text.value.value)
-        for field, text in pairwise(body)
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-    }
 
 
 def _commands(group: typer.Typer, path: str) -> Iterator[tuple[str, CommandInfo]]:
