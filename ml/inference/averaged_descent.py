@@ -1,8 +1,8 @@
-"""Bringing a trained network to rest: averaged descent on the frozen energy of its posterior's means.
+"""Averaged descent: brings the means of a trained network to a minimum of their frozen-noise energy.
 
-Minibatches keep a network trembling around its minimum, and the gradient left over is larger than that of the rows
-somebody wants forgotten. On a frozen energy (`ml.models.network_energy`) the minimum is one point. Adam walks around it
-at a constant rate, and the mean of its path (B. Polyak and A. Juditsky, 1992) lies much nearer to it than any step.
+Minibatch noise keeps a network moving around its minimum, with a remaining gradient larger than that of the rows to
+forget. A frozen energy (`ml.models.network_energy`) has a single minimum. Adam at a constant rate moves around it, and
+the mean of its iterates (B. Polyak and A. Juditsky, 1992) lies much nearer to it than any single iterate.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 
 from ml.errors import InvalidInput, NumericalFailure
+from ml.models.checks import check_count, check_scale
 from ml.models.network_energy import NetworkEnergy
-from ml.models.regression import check_count, check_scale
 
 OnStep = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Settling:
-    """The last `averaged` of the iterations make the mean."""
+class AveragedDescent:
+    """Configuration of averaged descent. The mean is taken over the last `averaged` iterations."""
 
     iterations: int = 1_500
     averaged: int = 1_000
@@ -37,16 +37,16 @@ class Settling:
             raise InvalidInput(f"averaged is {self.averaged} of {self.iterations} iterations: pass at most as many")
 
 
-SAFE_SETTLING = Settling()
+SAFE_AVERAGED_DESCENT = AveragedDescent()
 
 
-def settle(
+def average_descent(
     energy: NetworkEnergy,
     generator: torch.Generator,
-    config: Settling = SAFE_SETTLING,
+    config: AveragedDescent = SAFE_AVERAGED_DESCENT,
     on_step: OnStep | None = None,
 ) -> Tensor:
-    """The drift of the draws to a place where F over all rows has hardly any slope."""
+    """Return the drift of the draws at which the gradient of F over all rows nearly vanishes."""
     drift = torch.zeros_like(energy.draws[0], dtype=energy.data.dtype).requires_grad_()
     optimiser = torch.optim.Adam([drift], lr=config.learning_rate)
     mean = torch.zeros_like(energy.draws[0])
@@ -59,5 +59,5 @@ def settle(
         if on_step is not None:
             on_step(iteration)
     if not bool(torch.isfinite(mean).all()):
-        raise NumericalFailure("settling left the finite numbers: lower the learning rate")
+        raise NumericalFailure("averaged descent diverged: lower the learning rate")
     return mean

@@ -1,17 +1,17 @@
-"""Mean-field variational inference for networks: Bayes by Backprop (C. Blundell et al., 2015) on minibatches.
+"""Bayes by Backprop (C. Blundell et al., 2015): mean-field variational inference for networks on minibatches.
 
 With q = N(μ, diag σ²) and θ = μ + σ∘ε, ε ~ N(0, I), a minibatch B of n rows gives the unbiased estimate
 
     F̂ = -(n/|B|) Σ_{i∈B} log p(z_i | θ) + KL(q ‖ prior)          KL = Σ_j (μ_j² + σ_j²)/(2s²) - log(σ_j/s) - ½
 
-of the energy (the negative ELBO; s is the prior's std), which is followed downhill in (μ, log σ). Where noise enters:
+of the energy (the negative ELBO; s is the prior's std), which is minimised in (μ, log σ). Noise enters either in the
 
-    weights       one ε for the whole batch, as above: the noise of its rows is correlated, and does not average out
-    activations   local reparameterisation (D. Kingma, T. Salimans, M. Welling, 2015): each row has noise of its own,
-                  put where a layer's weights act, a = linear(x, μ) + linear(x², σ²)^(1/2) ∘ ε
+    weights       one ε for the whole batch, as above: the noise of its rows is correlated and does not average out
+    activations   local reparameterisation (D. Kingma, T. Salimans, M. Welling, 2015): each row has its own noise in the
+                  pre-activations of each layer, a = linear(x, μ) + linear(x², σ²)^(1/2) ∘ ε
 
-For dense layers both have the same expectation. A convolution uses its weights at many places, whose activations are
-correlated; drawn independently, as is usual and as the paper does, each is right by itself and their joint law is not.
+For dense layers both have the same expectation. A convolution uses its weights at many positions, whose activations are
+correlated. Drawn independently, as is usual and as in the paper, each has the right distribution, but not all jointly.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from torch import Tensor
 
 from ml.errors import InvalidInput, NumericalFailure
 from ml.inference.sgld import normal
+from ml.models.checks import check_count, check_scale
 from ml.models.network import Network
-from ml.models.regression import check_count, check_scale
 from ml.posteriors.mean_field import MeanFieldGaussian
 
 _EXPLODED = 1e3  # times the energy of the first step
@@ -37,10 +37,10 @@ OnStep = Callable[[int, float], None]
 
 @dataclass(frozen=True)
 class BayesByBackprop:
-    """The step t follows ∇F̂/n at the rate learning_rate·decay^⌊(t-1)/decay_every⌋.
+    """Configuration of training. Step t follows ∇F̂/n at the rate learning_rate·decay^⌊(t-1)/decay_every⌋.
 
-    The energy is per row, so that a rate means the same for every n: 0.5 here is the 0.5/n of an energy that is a sum.
-    Plain descent ("sgd") diverges where the rate exceeds 2 over the largest curvature of F/n; "adam" scales each
+    The energy is per row, so that a rate means the same for every n: 0.5 here is 0.5/n for an energy that is a sum.
+    Plain descent ("sgd") diverges if the rate exceeds 2 over the largest curvature of F/n; "adam" scales each
     coordinate by its own gradients. `draws` is the number of ε averaged in a step.
     """
 
@@ -69,17 +69,19 @@ class BayesByBackprop:
         return self.learning_rate * self.decay ** ((iteration - 1) // self.decay_every)
 
 
-# The BIF paper's section 7.2.1. With its 60,000 rows the rates add up to 2210/n = 0.04, and the prior pulls log σ by no
-# more than that: σ stays about where `start` puts it. The authors' program puts it at 0.1.
+# Section 7.2.1 of the BIF paper. With its 60,000 rows the rates add up to 2210/n = 0.04, and the prior moves log σ by
+# at most that: σ stays near its value in `start`, which is 0.1 in the authors' program.
 PAPER_BNN = BayesByBackprop(10_000, 128, 0.5, decay=0.1, decay_every=4_000, draws=5, optimiser="sgd")
-# Ours: indifferent to the scale of the rows, and settled at the end.
+# Our settings: insensitive to the scale of the rows, and nearly converged at the end.
 SAFE_BNN = BayesByBackprop(6_000, 128, 3e-3, decay=0.3, decay_every=1_500, draws=1, optimiser="adam")
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedNetwork:
+    """A trained posterior, and F̂ of every iteration in float64."""
+
     posterior: MeanFieldGaussian
-    energies: Tensor  # F̂ of every iteration, float64
+    energies: Tensor
 
 
 def train_network(
@@ -90,24 +92,22 @@ def train_network(
     generator: torch.Generator,
     on_step: OnStep | None = None,
 ) -> TrainedNetwork:
-    """Follow F̂ downhill from `start`, computing in the precision of `data`.
+    """Minimise F̂ from `start`, in the precision of `data`.
 
-    `on_step(iteration, energy)` is told of every iteration. The result is near a minimum, not at one: minibatches and
-    draws leave noise of the size of the last learning rate.
+    `on_step(iteration, energy)` is called after every iteration. The result is near a minimum, not at one: minibatches
+    and draws leave noise of the size of the last learning rate.
     """
     _check(network, data, start, config)
     mean = start.mean.to(data.dtype, copy=True).requires_grad_()
     log_std = start.std.log().to(data.dtype).requires_grad_()
-    optimiser = (torch.optim.Adam if config.optimiser == "adam" else torch.optim.SGD)(
-        [mean, log_std], lr=config.rate(1)
-    )
-    batches, energies = (
-        _batches(data, config.batch_size, generator),
-        torch.empty(config.iterations, dtype=torch.float64),
-    )
+    optimiser_class = torch.optim.Adam if config.optimiser == "adam" else torch.optim.SGD
+    optimiser = optimiser_class([mean, log_std], lr=config.rate(1))
+    batches = _batches(data, config.batch_size, generator)
+    energies = torch.empty(config.iterations, dtype=torch.float64)
     for iteration in range(1, config.iterations + 1):
         energy = estimate_energy(network, mean, log_std, next(batches), len(data), config, generator)
-        energies[iteration - 1] = _sane(energy.item(), float(energies[0]), iteration)
+        _check_energy(energy.item(), float(energies[0]), iteration)
+        energies[iteration - 1] = energy.item()
         optimiser.param_groups[0]["lr"] = config.rate(iteration)
         optimiser.zero_grad()
         (energy / len(data)).backward()  # type: ignore[no-untyped-call]
@@ -126,20 +126,24 @@ def estimate_energy(
     config: BayesByBackprop,
     generator: torch.Generator,
 ) -> Tensor:
-    """F̂ over n rows from these ones, differentiable in μ and log σ."""
+    """Return F̂ over n rows, estimated from these rows; differentiable in μ and log σ."""
     std = log_std.exp()
     if config.noise == "activations":
-        outputs = local_outputs(network, mean, std, rows.repeat(config.draws, 1), generator)
+        outputs = outputs_with_activation_noise(network, mean, std, rows.repeat(config.draws, 1), generator)
     else:
-        outputs = torch.cat([sampled_outputs(network, mean, std, rows, generator) for _ in range(config.draws)])
+        outputs = torch.cat(
+            [outputs_with_weight_noise(network, mean, std, rows, generator) for _ in range(config.draws)]
+        )
     scores = network.score(outputs, rows[:, -1].repeat(config.draws))
     size = (mean.square() + std.square()).sum() / (2 * network.prior_std**2)
     kl = size - log_std.sum() + len(mean) * (math.log(network.prior_std) - 0.5)
     return kl - n * scores.mean()
 
 
-def local_outputs(network: Network, mean: Tensor, std: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
-    """Outputs with noise in the activations."""
+def outputs_with_activation_noise(
+    network: Network, mean: Tensor, std: Tensor, rows: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Return outputs with noise in the activations (local reparameterisation)."""
     x = network.inputs(rows, mean.dtype)
     parts = zip(network.layers, network.unpack(mean), network.unpack(std.square()), strict=True)
     for layer, means, variances in parts:
@@ -148,35 +152,36 @@ def local_outputs(network: Network, mean: Tensor, std: Tensor, rows: Tensor, gen
     return x
 
 
-def sampled_outputs(network: Network, mean: Tensor, std: Tensor, rows: Tensor, generator: torch.Generator) -> Tensor:
-    """Outputs with noise in the weights."""
+def outputs_with_weight_noise(
+    network: Network, mean: Tensor, std: Tensor, rows: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Return outputs under one draw of the weights."""
     return network.outputs(mean + std * normal(1.0, mean, generator), rows)
 
 
 def _batches(data: Tensor, size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Every row once before any again, but for the last few where they do not fill a batch."""
-    whole = len(data) // size * size
+    """Yield batches from a new permutation of the rows in each epoch. Rows that do not fill a batch are left out."""
+    used = len(data) // size * size
     while True:
-        order = torch.randperm(len(data), generator=generator, device=generator.device)[:whole].to(data.device)
-        for chosen in torch.split(order, size):
-            yield data[chosen]
+        order = torch.randperm(len(data), generator=generator, device=generator.device)[:used].to(data.device)
+        for batch in torch.split(order, size):
+            yield data[batch]
 
 
-def _sane(energy: float, first: float, iteration: int) -> float:
-    # Written so that NaN fails too.
+def _check_energy(energy: float, first: float, iteration: int) -> None:
     if iteration == 1 and math.isfinite(energy):
-        return energy
+        return
+    # Written so that NaN fails too.
     if not abs(energy) <= _EXPLODED * max(1.0, abs(first)):
         raise NumericalFailure(
-            f"training diverged at iteration {iteration} (energy {energy:.3g}): lower the learning rate, or train by "
+            f"training diverged at iteration {iteration} (energy {energy:.3g}): lower the learning rate, or train with "
             "SAFE_BNN"
         )
-    return energy
 
 
 def _posterior(mean: Tensor, std: Tensor) -> MeanFieldGaussian:
     if not bool(torch.isfinite(mean).all() & torch.isfinite(std).all() & (std > 0).all()):
-        raise NumericalFailure("the last step of training left the finite numbers: lower the learning rate")
+        raise NumericalFailure("training diverged at the last iteration: lower the learning rate")
     return MeanFieldGaussian(mean, std)
 
 

@@ -1,12 +1,12 @@
-"""Drawing from a posterior by several chains of one algorithm at once: burn-in, thinning, diagnostics.
+"""Sampling from a posterior by several parallel chains: burn-in, thinning, diagnostics.
 
-The chains advance together as the rows of one tensor, each on minibatches of its own. They start at a given θ, spread
-around it by `jitter` (in units of n^(-1/2)): far enough apart for R̂ to mean something, near enough to stay in one mode.
-A mixture so keeps one labelling of its components; the draws are of the posterior of that labelling.
+The chains advance together as the rows of one tensor, each on its own minibatches. They start at a given θ, spread
+around it by `jitter` (in units of n^(-1/2)): far enough apart for R̂ to be informative, near enough to stay in one mode.
+A mixture thus keeps one labelling of its components, and the draws are of the posterior of that labelling.
 
-Preconditioned chains run in coordinates ψ with θ = m + √n H^(-1/2) ψ, m the mode that Newton's method finds from the
-start and H the Hessian of U there (dense: for some thousand parameters at most). In them every direction has curvature
-n, so that one step size fits all, a scale means the same for every model, and the algorithms can take off the width
+Preconditioned chains run in coordinates ψ with θ = m + √n H^(-1/2) ψ, where m is the mode that Newton's method reaches
+from the start and H the Hessian of U there (dense, so for a few thousand parameters at most). There every direction has
+curvature n: one step size fits all, a scale means the same for every model, and the algorithms can remove the width
 that their discretisation adds.
 """
 
@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from ml.errors import InvalidInput, NumericalFailure
-from ml.inference.diagnostics import Diagnostics, at_even_steps, diagnose
+from ml.inference.diagnostics import Diagnostics, diagnose, evenly_spaced_draws
 from ml.inference.laplace import fit_laplace
 from ml.inference.sghmc import SGHMC
 from ml.inference.sgld import SGLD, Gradient, StepSize, normal
@@ -31,14 +31,14 @@ from ml.models.potential import Potential
 from ml.posteriors.sample_set import SampleSet
 
 _EXPLODED = 1e6  # times the size of the start, or of 1
-# Parameters above which chains gain nothing by being computed in one call (measured on a CPU).
-_SIDE_BY_SIDE = 5_000
-# What the width check looks at: it needs no more, and it may cost a tenth of the sampling: a fifteenth of
-# the rows, as more of them at once take longer.
+# Number of parameters up to which computing all chains in one call is faster (measured on a CPU).
+_MAX_BATCHED_PARAMETERS = 5_000
+# Limits of the width check. It needs no more, and should cost at most a tenth of the sampling: a fifteenth of the rows,
+# as a larger batch takes longer per row.
 _WIDTH_DRAWS = 200
 _WIDTH_ROWS = 4096
 _SAMPLING_PER_WIDTH = 15
-_LEAST_KEPT = 4  # R̂ splits each chain in two, and a variance needs two
+_MIN_DRAWS_PER_CHAIN = 4  # R̂ splits each chain in two, and a variance needs two
 
 OnStep = Callable[[int, float], None]
 _Potential = Callable[[Tensor, Tensor], Tensor]
@@ -46,9 +46,10 @@ _Potential = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Chains:
-    """Of the iterates after `burn_in`, each `thinning`-th is kept. Without a `batch_size`, gradients use every row.
+    """Configuration of the chains. After `burn_in`, every `thinning`-th iterate is a draw.
 
-    A minibatch adds noise that no algorithm here takes off: it must be large or the step small, and the width tells.
+    Without a `batch_size`, gradients use every row. Minibatches add noise that no algorithm removes, so they must be
+    large or the step small; the width diagnostic shows whether they are.
     """
 
     algorithm: SGLD | SGHMC
@@ -61,48 +62,49 @@ class Chains:
     jitter: float = 2.0
 
     def __post_init__(self) -> None:
-        for name, value, least in (
+        for name, value, minimum in (
             ("count", self.count, 2),
             ("thinning", self.thinning, 1),
             ("burn_in", self.burn_in, 0),
         ):
-            if value < least:
-                raise InvalidInput(f"{name} is {value}: pass at least {least}")
-        if self.kept < _LEAST_KEPT:
-            raise InvalidInput(f"{self.kept} draws of each chain would be kept: raise iterations, or lower burn_in")
+            if value < minimum:
+                raise InvalidInput(f"{name} is {value}: pass at least {minimum}")
+        if self.draws_per_chain < _MIN_DRAWS_PER_CHAIN:
+            raise InvalidInput(
+                f"{self.draws_per_chain} draws of each chain would remain: raise iterations, or lower burn_in"
+            )
         if self.batch_size is not None and self.batch_size < 1:
             raise InvalidInput(f"batch_size is {self.batch_size}: pass at least 1, or None to use every row")
         if not 0 <= self.jitter < math.inf:
             raise InvalidInput(f"jitter is {self.jitter}: pass a number of at least 0")
-        if self.preconditioned and math.isinf(self.algorithm.widening(1, 1, 1.0)):
+        if self.preconditioned and math.isinf(self.algorithm.variance_inflation(1, 1, 1.0)):
             raise InvalidInput(
                 f"{self.algorithm} is unstable on preconditioned chains: keep the scale of the step size "
                 "below 2 for SGLD, below the friction for SGHMC"
             )
 
     @property
-    def kept(self) -> int:
-        """Draws of each chain."""
+    def draws_per_chain(self) -> int:
         return (self.iterations - self.burn_in) // self.thinning
 
 
-# The BIF paper's experiments. On its mixture the sample sets are several times too wide, and the diagnostics say so.
+# Settings of the BIF paper. On its mixture the sample sets are several times too wide, and the diagnostics say so.
 PAPER_GMM_SGLD = Chains(SGLD(StepSize(4.0, 0.15)), iterations=2_000, burn_in=1_500, batch_size=64)
 PAPER_GMM_SGHMC = Chains(SGHMC(StepSize(2.0, 0.15), friction=0.4), iterations=2_000, burn_in=1_500, batch_size=64)
-# How many iterates of the networks were kept it does not say: fifty a chain, from the last 500.
+# The paper does not say how many iterates of the networks are kept: here fifty a chain, from the last 500.
 PAPER_BNN_SGLD = Chains(SGLD(StepSize(0.5, 0.5)), iterations=10_000, burn_in=9_500, thinning=10, batch_size=128)
 PAPER_BNN_SGHMC = Chains(
     SGHMC(StepSize(0.5, 0.5), friction=0.4), iterations=10_000, burn_in=9_500, thinning=10, batch_size=128
 )
-# Ours, for models whose Hessian can be stored: exact on a Gaussian at any stable step, so the step can be a long one.
+# Our settings for models whose Hessian can be stored: exact on a Gaussian at any stable step, so the step can be long.
 SAFE_SGLD = Chains(SGLD(StepSize(0.5, 0.0)), iterations=2_200, burn_in=200, thinning=4, preconditioned=True)
 SAFE_SGHMC = Chains(
     SGHMC(StepSize(0.2, 0.0), friction=0.6), iterations=2_200, burn_in=200, thinning=4, preconditioned=True
 )
-# Ours, for networks, from any `Network.initial(seed).mean`. SGLD's steps hardly decay, and get further in as many
-# iterations; SGHMC's is constant, and after 3,000 as good as the paper's. They are stable while the largest curvature
-# of U/n is below 2/scale (SGLD) or friction/scale (SGHMC): 4 and 5 here.
-# No chain this short passes R̂ on a network's weights: use the draws for averaging predictions.
+# Our settings for networks, started at any `Network.initial(seed).mean`. SGLD's steps decay little, so they travel
+# further in as many iterations; SGHMC's step is constant, and after 3,000 iterations as good as the paper's. They are
+# stable while the largest curvature of U/n is below 2/scale (SGLD) or friction/scale (SGHMC): 4 and 5 here.
+# No chain this short passes R̂ on a network's weights: use the draws to average predictions.
 SAFE_BNN_SGLD = Chains(SGLD(StepSize(0.5, 0.15)), iterations=3_000, burn_in=2_500, thinning=25, batch_size=128, count=2)
 SAFE_BNN_SGHMC = Chains(
     SGHMC(StepSize(0.04, 0.0), friction=0.2), iterations=3_000, burn_in=2_500, thinning=25, batch_size=128, count=2
@@ -111,6 +113,8 @@ SAFE_BNN_SGHMC = Chains(
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
+    """Draws and their diagnostics."""
+
     sample_set: SampleSet
     diagnostics: Diagnostics
 
@@ -123,34 +127,34 @@ def sample(
     generator: torch.Generator,
     on_step: OnStep | None = None,
 ) -> Sampled:
-    """Draw from p(θ | data), chains side by side, and say how far the draws can be trusted.
+    """Draw from p(θ | data) by parallel chains, and diagnose the draws.
 
-    `start` is one θ for all chains: the mode, or near it. `on_step(iteration, step_size)` is told of every iteration.
-    Draws that fail their diagnostics are returned all the same: read `diagnostics.warning` before using them.
+    `start` is one θ for all chains, at the mode or near it. `on_step(iteration, step_size)` is called after every
+    iteration. Draws that fail their diagnostics are returned too: read `diagnostics.warning` before using them.
     """
     _check(likelihood, data, start, config)
     coordinates = _coordinates(likelihood, data, start, config)
-    slope = coordinates.slope(_slope(likelihood, data, config.batch_size, generator))
+    gradient = coordinates.pull_back(_gradient(likelihood, data, config.batch_size, generator))
     origin = coordinates.start.expand(config.count, -1)
-    spread_out = origin + normal(config.jitter**2 / len(data), origin, generator)
+    starts = origin + normal(config.jitter**2 / len(data), origin, generator)
     curvature = float(len(data)) if config.preconditioned else 0.0
-    positions = config.algorithm.walk(slope, spread_out, len(data), generator, curvature)
-    kept = []
+    positions = config.algorithm.walk(gradient, starts, len(data), generator, curvature)
+    thinned = []
     for iteration, position in enumerate(islice(positions, config.iterations), 1):
         theta = coordinates.theta(position)
         _check_size(theta, start, config, iteration)
         if on_step is not None:
             on_step(iteration, config.algorithm.step_size.at(iteration, len(data)))
-        past = iteration - config.burn_in
-        if past > 0 and past % config.thinning == 0:
-            kept.append(theta)
-    draws = torch.stack(kept, 1)  # (chains, kept, p)
-    return Sampled(_gather(draws), diagnose(draws, _slopes_at(likelihood, data, draws, config, generator)))
+        after_burn_in = iteration - config.burn_in
+        if after_burn_in > 0 and after_burn_in % config.thinning == 0:
+            thinned.append(theta)
+    draws = torch.stack(thinned, 1)  # (chains, draws, p)
+    return Sampled(_sample_set(draws), diagnose(draws, _width_gradients(likelihood, data, draws, config, generator)))
 
 
 @dataclass(frozen=True, eq=False)
 class _Coordinates:
-    """θ = origin + ψ basis; without a basis, θ = ψ. Rows are chains."""
+    """Coordinates ψ with θ = origin + ψ basis; without a basis, θ = ψ. Rows are chains."""
 
     origin: Tensor
     basis: Tensor | None
@@ -162,14 +166,14 @@ class _Coordinates:
     def theta(self, position: Tensor) -> Tensor:
         return position if self.basis is None else self.origin + position @ self.basis
 
-    def slope(self, slope: Gradient) -> Gradient:
-        """∇_ψ U from ∇_θ U."""
+    def pull_back(self, gradient: Gradient) -> Gradient:
+        """Return ∇_ψ U from ∇_θ U."""
         basis = self.basis
-        return slope if basis is None else lambda position: slope(self.theta(position)) @ basis.T
+        return gradient if basis is None else lambda position: gradient(self.theta(position)) @ basis.T
 
 
 def _coordinates(likelihood: Likelihood, data: Tensor, start: Tensor, config: Chains) -> _Coordinates:
-    """With H = CCᵀ the basis √n C⁻¹ gives ψ the Hessian n I."""
+    """Return coordinates ψ. With H = CCᵀ, the basis √n C⁻¹ makes their Hessian n I."""
     if not config.preconditioned:
         return _Coordinates(start, None)
     laplace = fit_laplace(Potential(likelihood, data), start)
@@ -178,36 +182,37 @@ def _coordinates(likelihood: Likelihood, data: Tensor, start: Tensor, config: Ch
     return _Coordinates(laplace.mode, math.sqrt(len(data)) * inverse)
 
 
-def _slope(likelihood: Likelihood, data: Tensor, batch_size: int | None, generator: torch.Generator) -> Gradient:
-    """∇Ũ of each chain, Ũ(θ) = -(n/|batch|) Σ_batch log p(z | θ) - log p(θ), each chain with a batch of its own.
+def _gradient(likelihood: Likelihood, data: Tensor, batch_size: int | None, generator: torch.Generator) -> Gradient:
+    """Return ∇Ũ with Ũ(θ) = -(n/|batch|) Σ_batch log p(z | θ) - log p(θ), and its own batch for each chain.
 
-    It is computed in the precision of the rows. The chains keep float64, as their steps may vanish in float32.
+    It is computed in the precision of the rows. The chains stay in float64, as their steps may vanish in float32.
     """
 
     def potential(theta: Tensor, rows: Tensor) -> Tensor:
         at, scale = theta.to(rows.dtype), len(data) / len(rows)
         return -scale * likelihood.log_likelihood(at, rows).sum() - likelihood.log_prior(at)
 
-    gradients = _one_by_one if likelihood.parameter_count > _SIDE_BY_SIDE else _side_by_side
+    batched = likelihood.parameter_count <= _MAX_BATCHED_PARAMETERS
+    gradients = _batched_gradients if batched else _looped_gradients
 
-    def slope(theta: Tensor) -> Tensor:
+    def gradient(theta: Tensor) -> Tensor:
         if batch_size is None:
             return gradients(potential, theta, data)
-        chosen = _batches(len(theta), batch_size, len(data), generator).to(data.device)
-        return gradients(potential, theta, data[chosen])
+        batches = _batches(len(theta), batch_size, len(data), generator).to(data.device)
+        return gradients(potential, theta, data[batches])
 
-    return slope
+    return gradient
 
 
-def _side_by_side(potential: _Potential, theta: Tensor, rows: Tensor) -> Tensor:
-    """Of every chain in one call. `rows` are (rows, columns) for all chains, or (chains, rows, columns)."""
+def _batched_gradients(potential: _Potential, theta: Tensor, rows: Tensor) -> Tensor:
+    """Return the gradients of all chains by one call. `rows` are (rows, columns), or (chains, rows, columns)."""
     at = theta.detach().requires_grad_()
-    each = vmap(potential, in_dims=(0, 0 if rows.ndim == 3 else None))
-    return torch.autograd.grad(each(at, rows).sum(), at)[0]
+    potentials = vmap(potential, in_dims=(0, 0 if rows.ndim == 3 else None))
+    return torch.autograd.grad(potentials(at, rows).sum(), at)[0]
 
 
-def _one_by_one(potential: _Potential, theta: Tensor, rows: Tensor) -> Tensor:
-    """The same, and faster where a chain keeps the processor busy by itself: convolutions dislike batched weights."""
+def _looped_gradients(potential: _Potential, theta: Tensor, rows: Tensor) -> Tensor:
+    """Return the same, chain by chain: faster for large models, since convolutions are slow with batched weights."""
     batches = rows.expand(len(theta), *rows.shape[-2:])
     leaves = [at.detach().requires_grad_() for at in theta]
     return torch.stack(
@@ -216,32 +221,32 @@ def _one_by_one(potential: _Potential, theta: Tensor, rows: Tensor) -> Tensor:
 
 
 def _batches(chains: int, size: int, rows: int, generator: torch.Generator) -> Tensor:
-    """For each chain, `size` different rows, every subset being as likely."""
+    """Return `size` different rows for each chain, every subset equally likely."""
     return torch.rand(chains, rows, generator=generator, device=generator.device).topk(size).indices
 
 
-def _slopes_at(
+def _width_gradients(
     likelihood: Likelihood, data: Tensor, draws: Tensor, config: Chains, generator: torch.Generator
 ) -> Tensor:
-    """∇U at some draws of each chain; from fresh rows, which leave it unbiased, unless all can be afforded."""
-    seen, rows = _width_sizes(config, len(data))
-    slope = _slope(likelihood, data, None if rows == len(data) else rows, generator)
-    return torch.stack([slope(theta) for theta in at_even_steps(draws, seen).unbind(1)], 1)
+    """Return ∇U at some draws of each chain, from all rows if affordable, else unbiased from fresh minibatches."""
+    count, rows = _width_sizes(config, len(data))
+    gradient = _gradient(likelihood, data, None if rows == len(data) else rows, generator)
+    return torch.stack([gradient(theta) for theta in evenly_spaced_draws(draws, count).unbind(1)], 1)
 
 
 def _width_sizes(config: Chains, rows: int) -> tuple[int, int]:
-    """How many draws of a chain, and how many rows for each, together within a share of what sampling has read.
+    """Return the number of draws per chain and of rows per draw, together a share of the rows that sampling reads.
 
-    Many draws of few rows: the noise of the rows depends on their total alone, that of the draws on their number.
+    Many draws with few rows each: the noise of the rows depends only on their total, that of the draws on their number.
     """
     affordable = max(1, config.iterations // _SAMPLING_PER_WIDTH)
-    seen = min(_WIDTH_DRAWS, config.kept, affordable)
-    return seen, min(rows, _WIDTH_ROWS, (config.batch_size or rows) * affordable // seen)
+    count = min(_WIDTH_DRAWS, config.draws_per_chain, affordable)
+    return count, min(rows, _WIDTH_ROWS, (config.batch_size or rows) * affordable // count)
 
 
-def _gather(draws: Tensor) -> SampleSet:
-    chains, kept, _ = draws.shape
-    return SampleSet(draws.flatten(0, 1), torch.arange(chains, device=draws.device).repeat_interleave(kept))
+def _sample_set(draws: Tensor) -> SampleSet:
+    chains, length, _ = draws.shape
+    return SampleSet(draws.flatten(0, 1), torch.arange(chains, device=draws.device).repeat_interleave(length))
 
 
 def _check_size(theta: Tensor, start: Tensor, config: Chains, iteration: int) -> None:

@@ -1,12 +1,12 @@
-"""Stochastic gradient Hamiltonian Monte Carlo (Chen, Fox and Guestrin 2014), as the BIF paper's preliminaries write it.
+"""Stochastic gradient Hamiltonian Monte Carlo (Chen, Fox and Guestrin 2014), as in the BIF paper's preliminaries.
 
     θ_{t+1} = θ_t + v_t
     v_{t+1} = (1 - α_t) v_t - η_t ∇Ũ(θ_t) + N(0, 2 α_t η_t)        v_0 ~ N(0, η_0)
     η_t = scale · t^(-power) / n,   α_t = α_0 √(η_t / η_0)         (η decays by c, α by √c)
 
-The gradient is taken before θ moves, so the step feeds energy in: with k = ηλ on a Gaussian of curvature λ and exact
-gradients the variance of θ is (1/λ) · α(2 - α + k) / ((α - k)(2 - α + k/2)), stable only for k < α. Where λ is known,
-noise less by that factor makes it exact.
+The gradient is taken before θ moves, so a step adds energy. With k = ηλ on a Gaussian of curvature λ, and with exact
+gradients, the variance of θ is (1/λ) · α(2 - α + k) / ((α - k)(2 - α + k/2)), stable only for k < α. If λ is
+known, noise smaller by that factor makes the variance exact.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from ml.inference.sgld import Gradient, StepSize, normal
 
 @dataclass(frozen=True, eq=False)
 class Motion:
+    """Position and velocity of the chains."""
+
     theta: Tensor
     velocity: Tensor
 
@@ -41,21 +43,21 @@ class SGHMC:
     def friction_at(self, iteration: int) -> float:
         return self.friction * math.sqrt(self.step_size.at(iteration, 1) / self.step_size.at(1, 1))
 
-    def widening(self, iteration: int, rows: int, curvature: float) -> float:
-        """The chain's variance over the variance 1/λ it should have; infinite where the chain is unstable."""
+    def variance_inflation(self, iteration: int, rows: int, curvature: float) -> float:
+        """Return the chain's variance in units of the target's, 1/λ; infinite where the chain is unstable."""
         a, k = self.friction_at(iteration), self.step_size.at(iteration, rows) * curvature
         return a * (2 - a + k) / ((a - k) * (2 - a + k / 2)) if k < a else math.inf
 
     def walk(
         self, gradient: Gradient, start: Tensor, rows: int, generator: torch.Generator, curvature: float = 0.0
     ) -> Iterator[Tensor]:
-        """θ_1, θ_2, ... without end; each row of θ is a chain. With `curvature` 0 the noise is the paper's."""
+        """Yield θ_1, θ_2, ... without end; each row of θ is a chain. With `curvature` 0 the noise is the paper's."""
         motion = Motion(start, normal(self.step_size.at(1, rows), start, generator))
         for iteration in itertools.count(1):
             eta, alpha = self.step_size.at(iteration, rows), self.friction_at(iteration)
-            slope = gradient(motion.theta)
-            noise = normal(2 * alpha * eta / self.widening(iteration, rows, curvature), start, generator)
-            motion = step(motion, slope, eta, alpha, noise)
+            gradients = gradient(motion.theta)
+            noise = normal(2 * alpha * eta / self.variance_inflation(iteration, rows, curvature), start, generator)
+            motion = step(motion, gradients, eta, alpha, noise)
             yield motion.theta
 
 

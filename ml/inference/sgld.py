@@ -1,11 +1,11 @@
-"""Stochastic gradient Langevin dynamics (Welling and Teh 2011), as the preliminaries of the BIF paper write it.
+"""Stochastic gradient Langevin dynamics (Welling and Teh 2011), in the form of the BIF paper's preliminaries.
 
     θ_{t+1} = θ_t - ε_t ∇Ũ(θ_t) + N(0, 2ε_t)        ε_t = scale · t^(-power) / n,  t = 1, 2, ...
 
 On a Gaussian of curvature λ, with exact gradients, θ is an autoregression of variance 1/(λ(1 - ελ/2)): stable only
-for ελ < 2, and always too wide. Where λ is known, N(0, 2ε(1 - ελ/2)) removes the excess (the idea of Ahn, Korattikara
-and Welling 2012: the noise to add is the noise wanted less the noise that is there). Gradients of a minibatch of size b
-add noise of order ε n²/b more, which nothing here removes.
+for ελ < 2, and always too wide. If λ is known, noise N(0, 2ε(1 - ελ/2)) removes the excess (after Ahn, Korattikara and
+Welling 2012: add only the noise that is missing). Minibatch gradients of size b add further noise of order ε n²/b,
+which is not removed.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ class StepSize:
 class SGLD:
     step_size: StepSize
 
-    def widening(self, iteration: int, rows: int, curvature: float) -> float:
-        """The chain's variance over the variance 1/λ it should have; infinite where the chain is unstable."""
+    def variance_inflation(self, iteration: int, rows: int, curvature: float) -> float:
+        """Return the chain's variance in units of the target's, 1/λ; infinite where the chain is unstable."""
         excess = self.step_size.at(iteration, rows) * curvature / 2
         return 1 / (1 - excess) if excess < 1 else math.inf
 
     def walk(
         self, gradient: Gradient, start: Tensor, rows: int, generator: torch.Generator, curvature: float = 0.0
     ) -> Iterator[Tensor]:
-        """θ_1, θ_2, ... without end; each row of θ is a chain. With `curvature` 0 the noise is the paper's."""
+        """Yield θ_1, θ_2, ... without end; each row of θ is a chain. With `curvature` 0 the noise is the paper's."""
         theta = start
         for iteration in itertools.count(1):
             epsilon = self.step_size.at(iteration, rows)
-            slope = gradient(theta)
-            noise = normal(2 * epsilon / self.widening(iteration, rows, curvature), theta, generator)
-            theta = step(theta, slope, epsilon, noise)
+            gradients = gradient(theta)
+            noise = normal(2 * epsilon / self.variance_inflation(iteration, rows, curvature), theta, generator)
+            theta = step(theta, gradients, epsilon, noise)
             yield theta
 
 
@@ -67,6 +67,6 @@ def step(theta: Tensor, gradient: Tensor, step_size: float, noise: Tensor) -> Te
 
 
 def normal(variance: float, like: Tensor, generator: torch.Generator) -> Tensor:
-    """Draws of N(0, variance) made where the generator lives, so that a seed means the same on every device."""
-    drawn = torch.randn(like.shape, generator=generator, device=generator.device, dtype=like.dtype)
-    return math.sqrt(variance) * drawn.to(like.device)
+    """Draw from N(0, variance) on the generator's device, so that a seed gives the same draws on every device."""
+    standard = torch.randn(like.shape, generator=generator, device=generator.device, dtype=like.dtype)
+    return math.sqrt(variance) * standard.to(like.device)

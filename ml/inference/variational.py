@@ -1,4 +1,4 @@
-"""Variational inference to the optimum: the family's own sweeps from far away, Newton at the end."""
+"""Variational inference to the optimum: first the family's own sweeps, then Newton steps."""
 
 import math
 from collections.abc import Callable
@@ -13,16 +13,16 @@ from ml.posteriors.mean_field import MeanFieldGaussian
 
 _MAX_SWEEPS = 10_000
 _MAX_NEWTON_STEPS = 50
-_HANDOVER = 1e-2  # sweeps that move λ by less than this leave the rest to Newton
+_HANDOVER = 1e-2  # Newton takes over once a sweep moves λ by less than this
 _LAST_HANDOVER = 1e-8
-_STAGNATION = 1e-8  # below it a Newton step that no longer shrinks is rounding
+_STAGNATION = 1e-8  # below it, a Newton step that no longer shrinks is rounding
 
 OnStep = Callable[[int, float], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """`hessian` is ∇²F at the posterior over the data it was trained on: kept, it spares `forget` a pass."""
+    """A trained posterior. `hessian` is ∇²F there over the training data; keeping it saves `forget` a pass."""
 
     posterior: MeanFieldGaussian
     hessian: Tensor
@@ -39,8 +39,8 @@ def train(
 ) -> Trained:
     """Minimise F from `start` until a Newton step moves λ by at most `tolerance` or by rounding alone.
 
-    `on_step(iteration, step_length)` is told of every iteration. Sweeps go on where the Hessian is not yet
-    positive definite; where it never becomes so, the start leads to a saddle and NumericalFailure is raised.
+    `on_step(iteration, step_length)` is called after every iteration. Sweeps continue while the Hessian is not positive
+    definite. If it never becomes so, the start leads to a saddle, and NumericalFailure is raised.
     """
     family.check_data(data)
     family.check_posterior(start)
@@ -49,9 +49,9 @@ def train(
     progress = _Progress(on_step)
     posterior, handover = start, _HANDOVER
     while True:
-        posterior = _settle(family, data, posterior, handover, progress)
+        posterior = _sweep(family, data, posterior, handover, progress)
         try:
-            return _polish(family, data, posterior, tolerance, progress)
+            return _minimise_by_newton(family, data, posterior, tolerance, progress)
         except NumericalFailure:
             if handover <= _LAST_HANDOVER:
                 raise
@@ -59,6 +59,8 @@ def train(
 
 
 class _Progress:
+    """Counter of iterations that reports each one."""
+
     def __init__(self, on_step: OnStep | None) -> None:
         self.iterations = 0
         self._on_step = on_step
@@ -69,9 +71,10 @@ class _Progress:
             self._on_step(self.iterations, length)
 
 
-def _settle(
+def _sweep(
     family: Family, data: Tensor, posterior: MeanFieldGaussian, handover: float, progress: _Progress
 ) -> MeanFieldGaussian:
+    """Sweep until a sweep moves λ by at most `handover`."""
     for _ in range(_MAX_SWEEPS):
         swept = family.sweep(posterior, data)
         length = float((swept.flat() - posterior.flat()).norm())
@@ -80,11 +83,11 @@ def _settle(
         if length <= handover:
             return posterior
     raise NumericalFailure(
-        f"training still moved after {_MAX_SWEEPS} sweeps: start from another seed or use fewer components"
+        f"training did not converge in {_MAX_SWEEPS} sweeps: start from another seed or use fewer components"
     )
 
 
-def _polish(
+def _minimise_by_newton(
     family: Family, data: Tensor, posterior: MeanFieldGaussian, tolerance: float, progress: _Progress
 ) -> Trained:
     at, previous = family.expand(posterior, data), math.inf
@@ -96,4 +99,4 @@ def _polish(
         if length <= tolerance or (length <= _STAGNATION and length > previous / 2):
             return Trained(at.posterior, at.hessian, progress.iterations, float(at.gradient.norm()))
         previous = length
-    raise NumericalFailure(f"Newton's method did not settle in {_MAX_NEWTON_STEPS} steps: start from another seed")
+    raise NumericalFailure(f"Newton's method did not converge in {_MAX_NEWTON_STEPS} steps: start from another seed")

@@ -1,4 +1,4 @@
-"""What a model family gives to training, forgetting and certification, which know no family by name.
+"""Protocol of a model family, as training, forgetting and certification use it.
 
 The energy of a family over data z_1..z_n is F(λ) = Σ_i h(λ, z_i) + f(λ), with λ = (mean, std) of its mean-field
 posterior, h = -E_q log p(z | θ) and f = KL(q_λ ‖ prior). Every vector and matrix is in the order of `flat()`.
@@ -25,7 +25,7 @@ class Rounding:
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """F, ∇F and ∇²F at one posterior, and how exact they are: one pass serves the step and its certificate."""
+    """F, ∇F and ∇²F at one posterior, with a bound on their rounding. One pass serves a step and its certificate."""
 
     posterior: MeanFieldGaussian
     energy: float
@@ -35,20 +35,22 @@ class Expansion:
 
 
 class Family(Likelihood, Protocol):
+    """A likelihood whose energy and derivatives are known in closed form."""
+
     def check_posterior(self, posterior: MeanFieldGaussian) -> None:
         """Raise InvalidInput unless the posterior belongs to this family."""
 
     def initial(self, data: Tensor, seed: int) -> MeanFieldGaussian:
-        """A posterior to start training from."""
+        """Return a posterior to start training from."""
 
     def sweep(self, posterior: MeanFieldGaussian, data: Tensor) -> MeanFieldGaussian:
-        """One pass of the family's own descent: cheap, never raises F, need not converge fast near the end."""
+        """Make one pass of the family's own descent. It is cheap and never raises F, but may converge slowly."""
 
     def expand(self, posterior: MeanFieldGaussian, data: Tensor) -> Expansion:
-        """F and its first two derivatives, with an a-priori bound on their rounding."""
+        """Return F and its first two derivatives, with an a-priori bound on their rounding."""
 
     def group_gradient(self, posterior: MeanFieldGaussian, group: Tensor) -> Tensor:
-        """Σ_{z in group} ∇h(λ, z): the data's part only, without the prior's."""
+        """Return Σ_{z in group} ∇h(λ, z), without the prior's part."""
 
     def lipschitz(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
-        """L with ‖∇³F‖ ≤ L on the Euclidean ball of that radius around λ, proved; inf where none is known."""
+        """Return a proved L with ‖∇³F‖ ≤ L on the Euclidean ball of that radius around λ; inf if none is known."""

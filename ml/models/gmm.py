@@ -1,4 +1,4 @@
-"""A Bayesian Gaussian mixture with unit-variance components, uniform weights and prior μ_k ~ N(0, prior_std² I).
+"""Bayesian Gaussian mixture with unit-variance components, uniform weights and prior μ_k ~ N(0, prior_std² I).
 
 q(μ_k) = N(m_k, diag s_k²). The responsibilities are optimised out, so λ = (m, s) are the only parameters:
 
@@ -8,8 +8,8 @@ q(μ_k) = N(m_k, diag s_k²). The responsibilities are optimised out, so λ = (m
     ∇h  = -Σ_k φ_k u_k
     ∇²h = Σ_k φ_k P_k - [Σ_k φ_k u_k u_kᵀ - (Σ_k φ_k u_k)(Σ_k φ_k u_k)ᵀ]               P_k: identity on block k
 
-(u_k stands in block k of λ; -½|u_k|² is the usual Σ_j x_j m_kj - (m_kj² + s_kj²)/2 less ½|x|², which spares F the
-cancellation of two large sums.) F = Σ h + f is a negative evidence lower bound, constants included.
+(u_k stands in block k of λ. -½|u_k|² is the usual Σ_j x_j m_kj - (m_kj² + s_kj²)/2 less ½|x|²; this form avoids the
+cancellation of two large sums in F.) F = Σ h + f is a negative evidence lower bound, constants included.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ from torch import Tensor
 
 from ml.errors import InvalidInput
 from ml.models import gmm_bounds
+from ml.models.checks import check_count
 from ml.models.family import Expansion
 from ml.posteriors.mean_field import MeanFieldGaussian
 
-# Fourth powers of anything between the inverse of this and this, and their sums, are finite in float64.
+# Fourth powers of values between 1/_LARGEST and _LARGEST, and their sums, are finite in float64.
 _LARGEST = 1e50
 
 
 @dataclass(frozen=True, eq=False)
-class Weighing:
-    """n rows seen from K components. Rows run along the last axis, so that each operation is one long loop."""
+class Responsibilities:
+    """Responsibilities of K components for n rows. Rows run along the last axis, so that each operation is one loop."""
 
     offsets: Tensor  # x - m_k: (K, d, n)
-    reach: Tensor  # |u_k|²: (K, n)
-    least: Tensor  # min_k |u_k|²: (n,)
-    total: Tensor  # Σ_k exp(-½(|u_k|² - least)): (n,)
+    squared_norms: Tensor  # |u_k|²: (K, n)
+    smallest: Tensor  # min_k |u_k|²: (n,)
+    total: Tensor  # Σ_k exp(-½(|u_k|² - smallest)): (n,)
     phi: Tensor  # responsibilities: (K, n)
 
     def misfit(self) -> float:
-        """-Σ log Σ_k exp(-½|u_k|²) over the rows."""
-        return float(0.5 * self.least.sum() - self.total.log().sum())
+        """Return -Σ log Σ_k exp(-½|u_k|²) over the rows."""
+        return float(0.5 * self.smallest.sum() - self.total.log().sum())
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,8 @@ class GaussianMixture:
     prior_std: float
 
     def __post_init__(self) -> None:
-        for name, value in (("components", self.components), ("dimensions", self.dimensions)):
-            if type(value) is not int or value < 1:
-                raise InvalidInput(f"{name} is {value!r}: pass a whole number of at least 1")
+        check_count("components", self.components)
+        check_count("dimensions", self.dimensions)
         if type(self.prior_std) not in (int, float) or not 1 / _LARGEST <= self.prior_std <= _LARGEST:
             raise InvalidInput(f"prior_std is {self.prior_std!r}: pass a number between 1e-50 and 1e50")
 
@@ -66,7 +66,7 @@ class GaussianMixture:
             raise InvalidInput(f"data is {data.dtype}: convert it to torch.float64")
         if len(data) < self.components:
             raise InvalidInput(
-                f"{len(data)} rows cannot carry {self.components} components: keep more rows or use fewer components"
+                f"{len(data)} rows are too few for {self.components} components: keep more rows or use fewer components"
             )
         if not float(data.abs().max()) <= _LARGEST:
             raise InvalidInput("data holds NaN, infinity or values beyond 1e50: clean, scale or drop those rows")
@@ -79,32 +79,32 @@ class GaussianMixture:
             raise InvalidInput("posterior holds values beyond 1e50 or std below 1e-50: scale the data and train again")
 
     def initial(self, data: Tensor, seed: int) -> MeanFieldGaussian:
-        """k-means++ seeding: each next centre is a row drawn with probability ∝ its squared distance to the nearest."""
+        """k-means++: each next centre is a row, drawn with probability ∝ its squared distance to the nearest centre."""
         self.check_data(data)
         generator = torch.Generator().manual_seed(seed)
         draws = torch.rand(self.components, generator=generator, dtype=torch.float64).to(data.device)
-        picked = [int(draws[0] * len(data))]
-        nearest = (data - data[picked[0]]).square().sum(1)
+        chosen = [int(draws[0] * len(data))]
+        nearest = (data - data[chosen[0]]).square().sum(1)
         for draw in draws[1:]:
             mass = nearest.cumsum(0)
-            picked.append(int(torch.searchsorted(mass, draw * mass[-1]).clamp(max=len(data) - 1)))
-            nearest = torch.minimum(nearest, (data - data[picked[-1]]).square().sum(1))
+            chosen.append(int(torch.searchsorted(mass, draw * mass[-1]).clamp(max=len(data) - 1)))
+            nearest = torch.minimum(nearest, (data - data[chosen[-1]]).square().sum(1))
         precision = self.prior_std**-2 + len(data) / self.components
-        return MeanFieldGaussian(data[picked], torch.full_like(data[picked], precision**-0.5))
+        return MeanFieldGaussian(data[chosen], torch.full_like(data[chosen], precision**-0.5))
 
     def sweep(self, posterior: MeanFieldGaussian, data: Tensor) -> MeanFieldGaussian:
         """Coordinate ascent in closed form: m_k = Σφx / (1/σ² + Σφ), s_k² = 1 / (1/σ² + Σφ)."""
         precision = torch.full_like(posterior.mean, self.prior_std**-2)
         total = torch.zeros_like(posterior.mean)
-        for rows, seen in self.weigh(posterior, data):
-            precision += seen.phi.sum(1, keepdim=True)
-            total += seen.phi @ rows
+        for rows, chunk in self.responsibilities(posterior, data):
+            precision += chunk.phi.sum(1, keepdim=True)
+            total += chunk.phi @ rows
         return MeanFieldGaussian(total / precision, precision.rsqrt())
 
     def energy(self, flat: Tensor, data: Tensor) -> Tensor:
-        """F at λ for automatic differentiation, in the usual form: a product of matrices, which is quickest to follow.
+        """Return F at λ for automatic differentiation, as products of matrices, which differentiate fastest.
 
-        `expand` gives the derivatives sooner, and with more digits where rows lie far from 0.
+        `expand` computes the derivatives faster, and with more digits where rows lie far from 0.
         """
         mean, std = flat.reshape(2, self.components, self.dimensions)
         exponents = mean @ data.T - 0.5 * (mean.square() + std.square()).sum(1, keepdim=True)
@@ -113,38 +113,40 @@ class GaussianMixture:
         return prior + misfit + self._constant(len(data))
 
     def expand(self, posterior: MeanFieldGaussian, data: Tensor) -> Expansion:
-        """One pass over the rows, gathering moments of y_k = (x - m_k, 1), to which u_k is linear."""
+        """Make one pass over the rows, summing moments of y_k = (x - m_k, 1), in which u_k is linear."""
         energy, gradient, curvature = self._prior(posterior)
         energy += self._constant(len(data))
         sides = self.dimensions + 1
-        own = gradient.new_zeros(self.components, sides, sides)  # Σ φ_k y_k y_kᵀ
-        bend = gradient.new_zeros(self.components * sides, self.components * sides)  # Σ (Σφy)(Σφy)ᵀ
+        within = gradient.new_zeros(self.components, sides, sides)  # Σ φ_k y_k y_kᵀ
+        between = gradient.new_zeros(self.components * sides, self.components * sides)  # Σ (Σφy)(Σφy)ᵀ
         first = second = largest = 0.0
-        for _, seen in self.weigh(posterior, data):
-            y = torch.cat([seen.offsets, seen.offsets.new_ones(self.components, 1, len(seen.least))], 1)
-            weighted = seen.phi.unsqueeze(1) * y
-            own.baddbmm_(weighted, y.transpose(1, 2))
+        for _, chunk in self.responsibilities(posterior, data):
+            y = torch.cat([chunk.offsets, chunk.offsets.new_ones(self.components, 1, len(chunk.smallest))], 1)
+            weighted = chunk.phi.unsqueeze(1) * y
+            within.baddbmm_(weighted, y.transpose(1, 2))
             stacked = weighted.flatten(0, 1)
-            bend.addmm_(stacked, stacked.T)
-            spread, reach = (seen.phi * seen.reach).flatten(), seen.reach.flatten()
-            energy += seen.misfit()
-            first += float(spread.sum())
-            second += float(spread.dot(reach))
-            largest = max(largest, float(reach.max()))
-        bend.view(self.components, sides, self.components, sides).diagonal(dim1=0, dim2=2).sub_(own.permute(1, 2, 0))
-        lift, pull = self._lift(posterior), own[:, :, -1]  # Σ φ_k y_k, since the last entry of y is 1
-        gradient.addmv_(lift, pull.flatten(), alpha=-1)
-        hessian = lift @ bend @ lift.T
-        curvature.view(2, self.components, -1).add_(pull[:, -1:])
+            between.addmm_(stacked, stacked.T)
+            squared_norms = chunk.squared_norms.flatten()
+            weighted_norms = (chunk.phi * chunk.squared_norms).flatten()
+            energy += chunk.misfit()
+            first += float(weighted_norms.sum())
+            second += float(weighted_norms.dot(squared_norms))
+            largest = max(largest, float(squared_norms.max()))
+        blocks = between.view(self.components, sides, self.components, sides).diagonal(dim1=0, dim2=2)
+        blocks.sub_(within.permute(1, 2, 0))
+        lift, sums = self._lift(posterior), within[:, :, -1]  # Σ φ_k y_k, since the last entry of y is 1
+        gradient.addmv_(lift, sums.flatten(), alpha=-1)
+        hessian = lift @ between @ lift.T
+        curvature.view(2, self.components, -1).add_(sums[:, -1:])
         hessian.diagonal().add_(curvature)
         rounding = gmm_bounds.rounding(self, posterior, len(data), first, second, largest)
         return Expansion(posterior, energy, gradient, (hessian + hessian.T) / 2, rounding)
 
     def group_gradient(self, posterior: MeanFieldGaussian, group: Tensor) -> Tensor:
         gradient = torch.zeros_like(posterior.flat())
-        for _, seen in self.weigh(posterior, group):
-            pull = (seen.phi.unsqueeze(1) * seen.offsets).sum(2)
-            gradient += torch.cat([-pull.flatten(), (seen.phi.sum(1, keepdim=True) * posterior.std).flatten()])
+        for _, chunk in self.responsibilities(posterior, group):
+            offsets = (chunk.phi.unsqueeze(1) * chunk.offsets).sum(2)
+            gradient += torch.cat([-offsets.flatten(), (chunk.phi.sum(1, keepdim=True) * posterior.std).flatten()])
         return gradient
 
     def lipschitz(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
@@ -155,7 +157,7 @@ class GaussianMixture:
         return self.components * self.dimensions
 
     def log_likelihood(self, theta: Tensor, data: Tensor) -> Tensor:
-        """log p(x | θ) of each row, θ the centres: logsumexp_k(-½|x - θ_k|²) - log K - d/2 log 2π."""
+        """Return log p(x | θ) of each row, for centres θ: logsumexp_k(-½|x - θ_k|²) - log K - d/2 log 2π."""
         offsets = data.T.contiguous() - theta.reshape(self.components, self.dimensions, 1)  # (K, d, n)
         constant = math.log(self.components) + self.dimensions / 2 * math.log(2 * math.pi)
         return torch.logsumexp(-0.5 * offsets.square().sum(1), 0) - constant
@@ -164,25 +166,25 @@ class GaussianMixture:
         scaled = theta / self.prior_std
         return -0.5 * scaled.dot(scaled) - len(theta) * (math.log(self.prior_std) + 0.5 * math.log(2 * math.pi))
 
-    def weigh(self, posterior: MeanFieldGaussian, data: Tensor) -> Iterator[tuple[Tensor, Weighing]]:
-        """The rows in chunks, so that memory stays bounded, each chunk with its view from the components."""
-        mean, width = posterior.mean.unsqueeze(2), posterior.std.square().sum(1, keepdim=True)
+    def responsibilities(self, posterior: MeanFieldGaussian, data: Tensor) -> Iterator[tuple[Tensor, Responsibilities]]:
+        """Yield the rows in chunks, which bounds memory, each with the components' responsibilities."""
+        mean, variance = posterior.mean.unsqueeze(2), posterior.std.square().sum(1, keepdim=True)
         for rows in torch.split(data, gmm_bounds.CHUNK_ROWS):
             offsets = rows.T.contiguous() - mean
-            reach = offsets.square().sum(1).add_(width)
-            least = reach.amin(0)
-            exponentials = (least - reach).mul_(0.5).exp_()
+            squared_norms = offsets.square().sum(1).add_(variance)
+            smallest = squared_norms.amin(0)
+            exponentials = (smallest - squared_norms).mul_(0.5).exp_()
             total = exponentials.sum(0)
-            yield rows, Weighing(offsets, reach, least, total, exponentials.div_(total))
+            yield rows, Responsibilities(offsets, squared_norms, smallest, total, exponentials.div_(total))
 
     def _lift(self, posterior: MeanFieldGaussian) -> Tensor:
-        """The matrix that takes every (x - m_k, 1) to every u_k = (x - m_k, -s_k), in the order of `flat()`."""
+        """Return the matrix that maps all (x - m_k, 1) to all u_k = (x - m_k, -s_k), in the order of `flat()`."""
         lift = _pattern(self.components, self.dimensions, posterior.mean.device).clone()
         lift[self.parameter_count :].mul_(posterior.std.view(-1, 1))
         return lift
 
     def _prior(self, posterior: MeanFieldGaussian) -> tuple[float, Tensor, Tensor]:
-        """f without its constant, ∇f and the diagonal of ∇²f."""
+        """Return f without its constant, ∇f and the diagonal of ∇²f."""
         flat, precision, size = posterior.flat(), self.prior_std**-2, self.parameter_count
         inverse = flat[size:].reciprocal()
         energy = 0.5 * precision * float(flat.dot(flat)) + float(inverse.log().sum())
@@ -193,14 +195,14 @@ class GaussianMixture:
         return energy, gradient, curvature
 
     def _constant(self, rows: int) -> float:
-        """What of F no λ changes."""
-        of_row = math.log(self.components) + self.dimensions / 2 * math.log(2 * math.pi)
-        return rows * of_row + self.parameter_count * (math.log(self.prior_std) - 0.5)
+        """Return the part of F that does not depend on λ."""
+        per_row = math.log(self.components) + self.dimensions / 2 * math.log(2 * math.pi)
+        return rows * per_row + self.parameter_count * (math.log(self.prior_std) - 0.5)
 
 
 @functools.lru_cache(maxsize=16)
 def _pattern(components: int, dimensions: int, device: torch.device) -> Tensor:
-    """Which entry of every (x - m_k, 1) each entry of λ goes with: its own coordinate for a mean, -1 for a std."""
+    """Return the sign pattern of `_lift`: entries of λ by entries of all (x - m_k, 1)."""
     entries = torch.arange(components * (dimensions + 1), device=device).reshape(components, dimensions + 1)
     partner = torch.cat([entries[:, :-1].flatten(), entries[:, -1:].expand(-1, dimensions).flatten()])
     pattern = torch.nn.functional.one_hot(partner, entries.numel()).to(torch.float64)

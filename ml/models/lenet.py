@@ -1,15 +1,15 @@
-"""A Bayesian LeNet-5 (Y. LeCun et al., 1998) for images of 32×32 grey pixels: the network of the BIF paper."""
+"""Bayesian LeNet-5 (Y. LeCun et al., 1998) for images of 32×32 grey pixels: the network of the BIF paper."""
 
 from dataclasses import dataclass
 
+from ml.models.checks import check_scale
 from ml.models.network import Convolution, Layer, Network, dense_layers, pool_and_relu
-from ml.models.regression import check_scale
 from vocabulary.families import NETWORK_PRIOR_STD
 
 
 @dataclass(frozen=True)
 class LeNet5(Network):
-    """Two convolutions of 5×5, each with relu and a maximum over 2×2, then three dense layers: 61,706 parameters."""
+    """Two 5×5 convolutions, each with relu and 2×2 max-pooling, then three dense layers: 61,706 parameters."""
 
     prior_std: float = NETWORK_PRIOR_STD
 

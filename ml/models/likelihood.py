@@ -1,6 +1,6 @@
-"""What samplers, and forgetting by moving samples, need of a family. It asks less than `Family`: no closed forms.
+"""Protocol of a likelihood with a prior: all that sampling and moving samples need. `Family` adds closed forms.
 
-θ is one flat vector, so that the potential is U(θ) = -Σ_i log p(z_i | θ) - log p(θ) for every family alike.
+θ is one flat vector, and the potential is U(θ) = -Σ_i log p(z_i | θ) - log p(θ).
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from torch import Tensor
 
 
 class Likelihood(Protocol):
+    """p(z | θ) and p(θ)."""
+
     @property
     def parameter_count(self) -> int:
-        """The length of θ."""
+        """Length of θ."""
 
     def check_data(self, data: Tensor) -> None:
         """Raise InvalidInput unless the rows can be modelled."""
 
     def log_likelihood(self, theta: Tensor, data: Tensor) -> Tensor:
-        """log p(z_i | θ) for each row: (n,). Differentiable and free of data-dependent branches, for torch.func."""
+        """Return log p(z_i | θ) of each row: (n,). Differentiable by torch.func, so without data-dependent branches."""
 
     def log_prior(self, theta: Tensor) -> Tensor:
-        """log p(θ), a scalar."""
+        """Return log p(θ), a scalar."""

@@ -6,8 +6,8 @@ q(w) = N(m, diag s²). With ν = noise_std and σ = prior_std
     ∇_m F = Σ (xᵀm - y) x/ν² + m/σ²             ∇_s F = (Σ x_j²/ν² + 1/σ²) s_j - 1/s_j
     ∇²_m F = P = Σ xxᵀ/ν² + I/σ²                ∇²_s F = P_jj + 1/s_j²                    ∇_m∇_s F = 0
 
-so that the optimum is known: m = P⁻¹ Σ yx/ν², s_j² = 1/P_jj. The exact posterior is N(m, P⁻¹): mean field has its mean
-and its conditional variances. Only -log s is not quadratic, so ‖∇³F‖ ≤ 2/(min s - R)³ on a ball of radius R.
+so the optimum is known: m = P⁻¹ Σ yx/ν², s_j² = 1/P_jj. The exact posterior is N(m, P⁻¹): mean field has its mean and
+its conditional variances. Only -log s is not quadratic, so ‖∇³F‖ ≤ 2/(min s - R)³ on a ball of radius R.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ml.models import regression
+from ml.models import checks
 from ml.models.family import Expansion, Rounding
 from ml.models.regression import WeightPrior
 from ml.numerics.rounding import gamma
@@ -33,41 +33,41 @@ class LinearRegression:
     prior_std: float
 
     def __post_init__(self) -> None:
-        regression.check_count("dimensions", self.dimensions)
-        regression.check_scale("noise_std", self.noise_std)
-        regression.check_scale("prior_std", self.prior_std)
+        checks.check_count("dimensions", self.dimensions)
+        checks.check_scale("noise_std", self.noise_std)
+        checks.check_scale("prior_std", self.prior_std)
 
     @property
     def parameter_count(self) -> int:
         return self.dimensions
 
     def check_data(self, data: Tensor) -> None:
-        regression.check_rows(data, self.dimensions)
+        checks.check_rows(data, self.dimensions)
 
     def check_posterior(self, posterior: MeanFieldGaussian) -> None:
-        regression.check_weights(posterior, (self.dimensions,))
+        checks.check_weights(posterior, (self.dimensions,))
 
     def log_likelihood(self, theta: Tensor, data: Tensor) -> Tensor:
-        miss = (data[:, -1] - data[:, :-1] @ theta) / self.noise_std
-        return -0.5 * miss.square() - math.log(self.noise_std * math.sqrt(2 * math.pi))
+        residual = (data[:, -1] - data[:, :-1] @ theta) / self.noise_std
+        return -0.5 * residual.square() - math.log(self.noise_std * math.sqrt(2 * math.pi))
 
     def log_prior(self, theta: Tensor) -> Tensor:
         return self._prior.log_density(theta)
 
-    def exact(self, data: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and covariance of the exact posterior, which is Gaussian but not mean field."""
+    def exact_posterior(self, data: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and covariance of the exact posterior, which is Gaussian but not mean field."""
         self.check_data(data)
         precision = self._precision(data)
         return self._solved_mean(precision, data), torch.linalg.inv(precision)
 
     def optimum(self, data: Tensor) -> MeanFieldGaussian:
-        """The minimum of the energy, in closed form: what training reaches, and what forgetting has to equal."""
+        """Return the minimum of the energy in closed form: the target of training and of forgetting."""
         self.check_data(data)
         precision = self._precision(data)
         return MeanFieldGaussian(self._solved_mean(precision, data), precision.diagonal().rsqrt())
 
     def initial(self, data: Tensor, seed: int) -> MeanFieldGaussian:
-        """The prior. The energy is convex, so the seed decides nothing."""
+        """Return the prior. The energy is convex, so the seed has no effect."""
         self.check_data(data)
         mean = data.new_zeros(self.dimensions)
         return MeanFieldGaussian(mean, torch.full_like(mean, self.prior_std))
@@ -76,20 +76,20 @@ class LinearRegression:
         return self.optimum(data)
 
     def expand(self, posterior: MeanFieldGaussian, data: Tensor) -> Expansion:
-        features, miss = data[:, :-1], data[:, :-1] @ posterior.mean - data[:, -1]
+        features, residual = data[:, :-1], data[:, :-1] @ posterior.mean - data[:, -1]
         energy, gradient, curvature = self._prior.expand(posterior)
         moments = features.T @ features / self.noise_std**2
-        of_std = moments.diagonal() * posterior.std
-        energy += 0.5 * float(miss.dot(miss)) / self.noise_std**2 + 0.5 * float(of_std.dot(posterior.std))
+        std_gradient = moments.diagonal() * posterior.std
+        energy += 0.5 * float(residual.dot(residual)) / self.noise_std**2 + 0.5 * float(std_gradient.dot(posterior.std))
         energy += len(data) * math.log(self.noise_std * math.sqrt(2 * math.pi))
-        gradient += torch.cat([miss @ features / self.noise_std**2, of_std])
-        hessian = torch.diag(curvature + torch.cat([torch.zeros_like(of_std), moments.diagonal()]))
+        gradient += torch.cat([residual @ features / self.noise_std**2, std_gradient])
+        hessian = torch.diag(curvature + torch.cat([torch.zeros_like(std_gradient), moments.diagonal()]))
         hessian[: self.dimensions, : self.dimensions] += moments
         return Expansion(posterior, energy, gradient, (hessian + hessian.T) / 2, self._rounding(posterior, data))
 
     def group_gradient(self, posterior: MeanFieldGaussian, group: Tensor) -> Tensor:
-        features, miss = group[:, :-1], group[:, :-1] @ posterior.mean - group[:, -1]
-        return torch.cat([miss @ features, features.square().sum(0) * posterior.std]) / self.noise_std**2
+        features, residual = group[:, :-1], group[:, :-1] @ posterior.mean - group[:, -1]
+        return torch.cat([residual @ features, features.square().sum(0) * posterior.std]) / self.noise_std**2
 
     def lipschitz(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
         return float(self._prior.third_derivative(posterior, radius).max())
@@ -108,17 +108,18 @@ class LinearRegression:
         return solve(precision, data[:, -1] @ data[:, :-1] / self.noise_std**2).x
 
     def _rounding(self, posterior: MeanFieldGaussian, data: Tensor) -> Rounding:
-        """A computed xᵀm - y is off by γ_(d+2) (|x||m| + |y|), and a sum over n rows by γ_n of its absolute values.
+        """Return the a-priori error of an expansion.
 
-        With X2 = Σ|x|² the rows' errors are at most γ/ν² times Σ |x| (|x||m| + |y|) and X2 max s for the gradient, 2 X2
-        for the Hessian, where γ counts n + d roundings and a few.
+        A computed xᵀm - y is off by γ_(d+2) (|x||m| + |y|), and a sum over n rows by γ_n of its absolute values. With
+        X2 = Σ|x|² the rows' errors are at most γ/ν² times Σ |x| (|x||m| + |y|) and X2 max s for the gradient, 2 X2 for
+        the Hessian, where γ counts n + d roundings and a few more.
         """
         lengths = data[:, :-1].norm(dim=1)
-        missed = float(lengths.dot(lengths * posterior.mean.norm() + data[:, -1].abs()))
+        residual_sizes = float(lengths.dot(lengths * posterior.mean.norm() + data[:, -1].abs()))
         moments = float(lengths.dot(lengths))
-        of_prior = self._prior.rounding(posterior)
-        each = gamma(len(data) + self.dimensions + 32) / self.noise_std**2
+        prior_rounding = self._prior.rounding(posterior)
+        unit = gamma(len(data) + self.dimensions + 32) / self.noise_std**2
         return Rounding(
-            each * (missed + moments * float(posterior.std.max())) + of_prior.gradient,
-            2 * each * moments + of_prior.hessian,
+            unit * (residual_sizes + moments * float(posterior.std.max())) + prior_rounding.gradient,
+            2 * unit * moments + prior_rounding.hessian,
         )

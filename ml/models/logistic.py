@@ -6,8 +6,8 @@ q(θ) = N(μ, diag σ²), with frozen noise (`frozen_noise`). With ℓ the log-l
     ∇F  = (1/M) Σ ℓ' a   + ∇KL                 ℓ'  = p - y
     ∇²F = (1/M) Σ ℓ'' aaᵀ + ∇²KL               ℓ'' = p(1-p)           ℓ''' = p(1-p)(1-2p)
 
-ℓ is convex and its argument linear in λ, and the KL curves by at least 1/prior_std² in every direction: F has one
-minimum, and a certificate speaks of what any training reaches.
+ℓ is convex and its argument linear in λ, and the KL has curvature of at least 1/prior_std² in every direction. So F has
+one minimum, which any training reaches and which a certificate refers to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from ml.models import regression
+from ml.models import checks, regression
 from ml.models.family import Expansion, Rounding
 from ml.models.frozen_noise import check_draws, frozen_noise, pull_back, pull_back_curvature
 from ml.models.newton import newton_step
@@ -28,27 +28,28 @@ from ml.models.regression import WeightPrior
 from ml.numerics.rounding import gamma
 from ml.posteriors.mean_field import MeanFieldGaussian
 
-_CHUNK_ENTRIES = 2**20  # of the largest intermediate, (draws·dimensions, rows): 8 MB
-_LARGEST_NOISE = 1e-3  # beyond it "relative error" stops being first order
-_LARGEST_THIRD = 1 / (6 * math.sqrt(3))  # of |ℓ'''|, where p = ½ ± 1/√12
-_LARGEST_FOURTH = 1 / 8  # of |ℓ''''| = p(1-p)|1 - 6p(1-p)|, where p = ½
+_CHUNK_ENTRIES = 2**20  # in the largest intermediate tensor, (draws·dimensions, rows): 8 MB
+_LARGEST_NOISE = 1e-3  # above it, errors are no longer first order
+_LARGEST_THIRD = 1 / (6 * math.sqrt(3))  # maximum of |ℓ'''|, at p = ½ ± 1/√12
+_LARGEST_FOURTH = 1 / 8  # maximum of |ℓ''''| = p(1-p)|1 - 6p(1-p)|, at p = ½
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """Some rows under every draw; each but the first is (rows, draws)."""
+class LossTerms:
+    """Loss of some rows under every draw, and its derivatives. All but `features` are (rows, draws)."""
 
     features: Tensor  # (rows, dimensions)
-    against: Tensor  # (1-2y) aᵀλ, how far the row is on the wrong side
-    residual: Tensor  # ℓ' = (1-2y)/(1 + e^-against), which loses no digits to a p near y
+    negative_margin: Tensor  # (1-2y) aᵀλ: positive where the row is misclassified
+    residual: Tensor  # ℓ' = (1-2y)/(1 + e^-negative_margin), which keeps its digits where p is near y
     curvature: Tensor  # ℓ''
     length: Tensor  # |a|
-    error: Tensor  # how far a computed aᵀλ can be from the true one
+    error: Tensor  # bound on the rounding of aᵀλ
 
     def sizes(self) -> Tensor:
-        """Σ|a|ℓ''e, Σ|a||ℓ'|, Σ|a|²ℓ''e and Σ|a|²ℓ'', which the rounding bound is made of."""
-        bent = self.length * self.curvature
-        terms = (bent * self.error, self.length * self.residual, bent * self.error * self.length, bent * self.length)
+        """Σ|a|ℓ''e, Σ|a||ℓ'|, Σ|a|²ℓ''e and Σ|a|²ℓ'', the terms of the rounding bound."""
+        weighted = self.length * self.curvature
+        noise = weighted * self.error
+        terms = (noise, self.length * self.residual, noise * self.length, weighted * self.length)
         return torch.stack([term.abs().sum() for term in terms])
 
 
@@ -60,8 +61,8 @@ class LogisticRegression:
     seed: int
 
     def __post_init__(self) -> None:
-        regression.check_count("dimensions", self.dimensions)
-        regression.check_scale("prior_std", self.prior_std)
+        checks.check_count("dimensions", self.dimensions)
+        checks.check_scale("prior_std", self.prior_std)
         check_draws(self.draws, self.seed)
 
     @property
@@ -73,11 +74,11 @@ class LogisticRegression:
         return 2
 
     def check_data(self, data: Tensor) -> None:
-        regression.check_rows(data, self.dimensions)
-        regression.check_labels(data, self.classes)
+        checks.check_rows(data, self.dimensions)
+        checks.check_labels(data, self.classes)
 
     def check_posterior(self, posterior: MeanFieldGaussian) -> None:
-        regression.check_weights(posterior, (self.dimensions,))
+        checks.check_weights(posterior, (self.dimensions,))
 
     def log_likelihood(self, theta: Tensor, data: Tensor) -> Tensor:
         return logsigmoid((2 * data[:, -1] - 1) * (data[:, :-1] @ theta))
@@ -86,57 +87,58 @@ class LogisticRegression:
         return self._prior.log_density(theta)
 
     def initial(self, data: Tensor, seed: int) -> MeanFieldGaussian:
-        """Weights of 0, as wide as the curvature there, ¼Σx_j², says. F is convex, so the seed decides nothing."""
+        """Return weights of 0 with the widths of the curvature at 0, ¼Σx_j². F is convex, so the seed has no effect."""
         self.check_data(data)
         precision = data[:, :-1].square().sum(0) / 4 + self.prior_std**-2
         return MeanFieldGaussian(torch.zeros_like(precision), precision.rsqrt())
 
     def sweep(self, posterior: MeanFieldGaussian, data: Tensor) -> MeanFieldGaussian:
-        """A damped Newton step: F is convex, so it descends from anywhere."""
+        """Make a damped Newton step, which descends from anywhere since F is convex."""
         return newton_step(self, self.expand(posterior, data), data).posterior
 
     def expand(self, posterior: MeanFieldGaussian, data: Tensor) -> Expansion:
         noise = self._noise(data)
         energy, gradient, curvature = self._prior.expand(posterior)
-        pull = noise.new_zeros(self.draws, self.dimensions)
-        bend = noise.new_zeros(self.draws, self.dimensions, self.dimensions)
+        gradients = noise.new_zeros(self.draws, self.dimensions)
+        curvatures = noise.new_zeros(self.draws, self.dimensions, self.dimensions)
         sizes, error = noise.new_zeros(4), 0.0
-        for seen in self._look(posterior, data):
-            energy -= float(logsigmoid(-seen.against).sum()) / self.draws
-            pull += seen.residual.T @ seen.features
-            bend += _gram(seen.features, seen.curvature)
-            sizes += seen.sizes()
-            error = max(error, float(seen.error.max()))
-        gradient += pull_back(noise, pull)
-        hessian = pull_back_curvature(noise, bend)
+        for chunk in self._loss_terms(posterior, data):
+            energy -= float(logsigmoid(-chunk.negative_margin).sum()) / self.draws
+            gradients += chunk.residual.T @ chunk.features
+            curvatures += _gram(chunk.features, chunk.curvature)
+            sizes += chunk.sizes()
+            error = max(error, float(chunk.error.max()))
+        gradient += pull_back(noise, gradients)
+        hessian = pull_back_curvature(noise, curvatures)
         hessian.diagonal().add_(curvature)
         rounding = self._rounding(posterior, len(data), sizes / self.draws, error)
         return Expansion(posterior, energy, gradient, hessian, rounding)
 
     def group_gradient(self, posterior: MeanFieldGaussian, group: Tensor) -> Tensor:
         noise = self._noise(group)
-        pull = torch.zeros_like(noise)
-        for seen in self._look(posterior, group):
-            pull += seen.residual.T @ seen.features
-        return pull_back(noise, pull)
+        gradients = torch.zeros_like(noise)
+        for chunk in self._loss_terms(posterior, group):
+            gradients += chunk.residual.T @ chunk.features
+        return pull_back(noise, gradients)
 
     def lipschitz(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
-        """On the ball aᵀλ moves by at most |a|R, so |ℓ'''| there is at most c = min(|ℓ'''| + |a|R/8, 1/(6√3)).
+        """Return a bound of ‖∇³F‖ on the ball of that radius R.
 
-        Along a unit v one row and draw contribute |ℓ'''||aᵀv|³ ≤ c|a| (aᵀv)²: the quadratic form of c|a| aaᵀ.
+        There aᵀλ moves by at most |a|R, so |ℓ'''| is at most c = min(|ℓ'''| + |a|R/8, 1/(6√3)). Along a unit v one row
+        and draw contribute |ℓ'''||aᵀv|³ ≤ c|a| (aᵀv)²: the quadratic form of c|a| aaᵀ.
         """
         noise = self._noise(data)
-        bend = noise.new_zeros(self.draws, self.dimensions, self.dimensions)
+        weighted_grams = noise.new_zeros(self.draws, self.dimensions, self.dimensions)
         total = 0.0
-        for seen in self._look(posterior, data):
-            third = seen.curvature * (seen.against / 2).tanh().abs()
-            moved = third + _LARGEST_FOURTH * (seen.length * radius + seen.error) + gamma(64)
-            weight = moved.clamp(max=_LARGEST_THIRD) * seen.length * (1 + gamma(self.dimensions + 64))
-            bend += _gram(seen.features, weight)
-            total += float((weight * seen.length.square()).sum()) / self.draws
+        for chunk in self._loss_terms(posterior, data):
+            third = chunk.curvature * (chunk.negative_margin / 2).tanh().abs()
+            worst = third + _LARGEST_FOURTH * (chunk.length * radius + chunk.error) + gamma(64)
+            weight = worst.clamp(max=_LARGEST_THIRD) * chunk.length * (1 + gamma(self.dimensions + 64))
+            weighted_grams += _gram(chunk.features, weight)
+            total += float((weight * chunk.length.square()).sum()) / self.draws
         slack = gamma(self._depth(len(data))) * total
         return regression.third_derivative(
-            pull_back_curvature(noise, bend), slack, self._prior.third_derivative(posterior, radius)
+            pull_back_curvature(noise, weighted_grams), slack, self._prior.third_derivative(posterior, radius)
         )
 
     @property
@@ -146,19 +148,20 @@ class LogisticRegression:
     def _noise(self, data: Tensor) -> Tensor:
         return frozen_noise(self.draws, self.dimensions, self.seed, data.device)
 
-    def _look(self, posterior: MeanFieldGaussian, data: Tensor) -> Iterator[Seen]:
+    def _loss_terms(self, posterior: MeanFieldGaussian, data: Tensor) -> Iterator[LossTerms]:
+        """Yield the loss terms in chunks of rows, which bounds memory."""
         noise = self._noise(data)
         theta = posterior.mean + posterior.std * noise
         size = posterior.mean.abs() + posterior.std * noise.abs()
         for rows in torch.split(data, self._chunk_rows):
-            features, flip = rows[:, :-1], 1 - 2 * rows[:, -1:]
-            against = flip * (features @ theta.T)
-            wrong = against.sigmoid()
-            yield Seen(
+            features, sign = rows[:, :-1], 1 - 2 * rows[:, -1:]
+            negative_margin = sign * (features @ theta.T)
+            error_probability = negative_margin.sigmoid()
+            yield LossTerms(
                 features,
-                against,
-                flip * wrong,
-                wrong * (-against).sigmoid(),
+                negative_margin,
+                sign * error_probability,
+                error_probability * (-negative_margin).sigmoid(),
                 (features.square() @ (1 + noise.square()).T).sqrt(),
                 gamma(self.dimensions + 16) * (features.abs() @ size.T),
             )
@@ -168,27 +171,27 @@ class LogisticRegression:
         return max(1, _CHUNK_ENTRIES // (self.draws * self.dimensions))
 
     def _depth(self, rows: int) -> int:
-        """How many roundings a sum over rows and draws can go through, with those of its terms."""
+        """Return how many roundings a sum over rows and draws goes through, those of its terms included."""
         return min(rows, self._chunk_rows) + math.ceil(rows / self._chunk_rows) + self.draws + 64
 
     def _rounding(self, posterior: MeanFieldGaussian, rows: int, sizes: Tensor, error: float) -> Rounding:
-        """If aᵀλ is off by e, then ℓ' and ℓ'' are off by ℓ''e, to first order, and by a few roundings of their own.
+        """Return the a-priori error of an expansion; `error` is the largest e.
 
-        So the rows' errors are at most (1/M) Σ |a|(ℓ''e + γ|ℓ'|) for the gradient and (1/M) Σ |a|² ℓ''(e + γ) for the
-        Hessian, where γ counts the depth of the sum. The factor 2 is for what is not first order; `error` is the
-        largest e.
+        If aᵀλ is off by e, then ℓ' and ℓ'' are off by ℓ''e, to first order, and by a few roundings of their own. So the
+        rows' errors are at most (1/M) Σ |a|(ℓ''e + γ|ℓ'|) for the gradient and (1/M) Σ |a|² ℓ''(e + γ) for the Hessian,
+        where γ counts the depth of the sum. The factor 2 covers higher orders.
         """
         if not error <= _LARGEST_NOISE:
             return Rounding(math.inf, math.inf)
-        each, of_prior = gamma(self._depth(rows)), self._prior.rounding(posterior)
+        unit, prior_rounding = gamma(self._depth(rows)), self._prior.rounding(posterior)
         gradient_noise, gradient_size, hessian_noise, hessian_size = sizes.tolist()
         return Rounding(
-            2 * (gradient_noise + each * gradient_size) + of_prior.gradient,
-            2 * (hessian_noise + each * hessian_size) + of_prior.hessian,
+            2 * (gradient_noise + unit * gradient_size) + prior_rounding.gradient,
+            2 * (hessian_noise + unit * hessian_size) + prior_rounding.hessian,
         )
 
 
 def _gram(features: Tensor, weights: Tensor) -> Tensor:
-    """Σ_i weights_it x_i x_iᵀ for each draw, as one product: (draws, dimensions, dimensions)."""
+    """Return Σ_i weights_it x_i x_iᵀ for each draw, by one product: (draws, dimensions, dimensions)."""
     weighted = features.T * weights.T.unsqueeze(1)
     return (weighted.flatten(0, 1) @ features).view(*weighted.shape[:2], -1)

@@ -1,9 +1,9 @@
-"""A Bayesian perceptron with one hidden layer."""
+"""Bayesian multilayer perceptron with one hidden layer."""
 
 from dataclasses import dataclass
 
+from ml.models.checks import check_count, check_scale
 from ml.models.network import Layer, Network, dense_layers
-from ml.models.regression import check_count, check_scale
 from vocabulary.families import NETWORK_PRIOR_STD
 
 
@@ -19,7 +19,7 @@ class MLP(Network):
     def __post_init__(self) -> None:
         check_count("dimensions", self.dimensions)
         check_count("hidden", self.hidden)
-        check_count("classes", self.classes, least=2)
+        check_count("classes", self.classes, minimum=2)
         check_scale("prior_std", self.prior_std)
 
     @property

@@ -1,10 +1,10 @@
-"""Bayesian networks that classify: p(y=k | x, θ) = softmax(outputs(x, θ))_k, every weight and bias ~ N(0, prior_std²).
+"""Bayesian classification networks: p(y=k | x, θ) = softmax(outputs(x, θ))_k, every weight and bias ~ N(0, prior_std²).
 
-θ is one flat vector: for each layer its weights, then its biases. A row is the input, flattened, and the label
-0..classes-1 last. Everything is computed in the precision of θ, so that rows may be kept in float32.
+θ is one flat vector: for each layer its weights, then its biases. A row is the flattened input and the label
+0..classes-1 last. Everything is computed in the precision of θ, so rows may be stored in float32.
 
 Each layer is linear in (weight, bias). So with independent Gaussian weights an activation is Gaussian before the
-non-linearity, and `linear` gives its mean from their means, its variance from their variances and the squared input.
+non-linearity. `linear` computes its mean from their means, and its variance from their variances and the squared input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ml.models.checks import check_labels, check_scale
 from ml.models.regression import WeightPrior
 from ml.posteriors.mean_field import MeanFieldGaussian
 
-_INITIAL_STD = 0.02  # narrow, so that the means learn first
+_INITIAL_STD = 0.02  # small, so that the means learn first
 _INPUT_TYPES = (torch.float32, torch.float64)
 
 Activation = Callable[[Tensor], Tensor]
@@ -35,12 +35,14 @@ def identity(x: Tensor) -> Tensor:
 
 
 def pool_and_relu(x: Tensor) -> Tensor:
-    """The same as relu first, on a quarter of the numbers."""
+    """Pool before relu: the same result as after it, with relu on a quarter of the numbers."""
     return functional.max_pool2d(x, 2).relu()
 
 
 @dataclass(frozen=True)
 class Layer(ABC):
+    """A layer that is linear in its weights, followed by an activation function."""
+
     inputs: int
     outputs: int
     activation: Activation
@@ -48,11 +50,11 @@ class Layer(ABC):
     @property
     @abstractmethod
     def weight_shape(self) -> tuple[int, ...]:
-        """Outputs first."""
+        """Shape of the weight, outputs first."""
 
     @abstractmethod
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """The activations of a batch before the non-linearity; linear in (weight, bias)."""
+        """Return the activations of a batch before the non-linearity."""
 
     @property
     def fan_in(self) -> int:
@@ -63,7 +65,7 @@ class Layer(ABC):
         return math.prod(self.weight_shape) + self.outputs
 
     def unpack(self, part: Tensor) -> tuple[Tensor, Tensor]:
-        """Weight and bias from this layer's part of θ."""
+        """Return weight and bias from this layer's part of θ."""
         weight, bias = torch.split(part, [self.size - self.outputs, self.outputs])
         return weight.reshape(self.weight_shape), bias
 
@@ -91,19 +93,19 @@ class Convolution(Layer):
 
 
 class Network(ABC):
-    """A likelihood made of layers. Subclasses say which."""
+    """Likelihood of a network. Subclasses define its layers."""
 
     prior_std: float
 
     @property
     @abstractmethod
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one input, before it was flattened into a row."""
+        """Shape of one input before it is flattened into a row."""
 
     @property
     @abstractmethod
     def layers(self) -> tuple[Layer, ...]:
-        """From the input to the outputs, one of which there is for each class."""
+        """Layers from input to output; the last has one unit per class."""
 
     @property
     def parameter_count(self) -> int:
@@ -124,7 +126,7 @@ class Network(ABC):
             )
         if data.dtype not in _INPUT_TYPES:
             raise InvalidInput(f"data is {data.dtype}: convert it to torch.float32 or torch.float64")
-        # Not isfinite, which copies: image data sets fill hundreds of megabytes.
+        # Not isfinite, which copies: image datasets fill hundreds of megabytes.
         if not all(math.isfinite(extreme) for extreme in torch.aminmax(data)):
             raise InvalidInput("data holds NaN or infinity: clean or drop those rows")
         check_labels(data, self.layers[-1].outputs)
@@ -136,27 +138,27 @@ class Network(ABC):
         return WeightPrior(self.prior_std).log_density(theta)
 
     def outputs(self, theta: Tensor, data: Tensor) -> Tensor:
-        """The logits of each row: (n, classes)."""
+        """Return the logits of each row: (n, classes)."""
         x = self.inputs(data, theta.dtype)
         for layer, (weight, bias) in zip(self.layers, self.unpack(theta), strict=True):
             x = layer.activation(layer.linear(x, weight, bias))
         return x
 
     def score(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """log p(y_i | outputs_i) for each row: (n,)."""
+        """Return log p(y_i | outputs_i) of each row: (n,)."""
         return outputs.log_softmax(1).gather(1, labels.long().unsqueeze(1)).squeeze(1)
 
     def inputs(self, data: Tensor, dtype: torch.dtype) -> Tensor:
-        """Rows without their labels, in the shape the first layer takes."""
+        """Return the rows without their labels, in the input shape of the first layer."""
         return data[:, :-1].to(dtype).reshape(len(data), *self.input_shape)
 
     def unpack(self, theta: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Weight and bias of each layer."""
+        """Return weight and bias of each layer."""
         parts = torch.split(theta, [layer.size for layer in self.layers])
         return [layer.unpack(part) for layer, part in zip(self.layers, parts, strict=True)]
 
     def initial(self, seed: int, std: float = _INITIAL_STD) -> MeanFieldGaussian:
-        """Means uniform within ±fan_in^(-1/2), so that activations keep their size from layer to layer."""
+        """Return means uniform within ±fan_in^(-1/2), so that activations keep their size from layer to layer."""
         check_scale("std", std)
         generator = torch.Generator().manual_seed(seed)
         bounds = [torch.full((layer.size,), layer.fan_in**-0.5, dtype=torch.float64) for layer in self.layers]
@@ -166,9 +168,9 @@ class Network(ABC):
 
 
 def dense_layers(*widths: int) -> tuple[Dense, ...]:
-    """Fully connected layers between these widths, with relu between them."""
+    """Return fully connected layers between these widths, with relu between them."""
     last = len(widths) - 2
     return tuple(
-        Dense(inputs, outputs, identity if place == last else torch.relu)
-        for place, (inputs, outputs) in enumerate(itertools.pairwise(widths))
+        Dense(inputs, outputs, identity if index == last else torch.relu)
+        for index, (inputs, outputs) in enumerate(itertools.pairwise(widths))
     )

@@ -3,7 +3,7 @@
     product   ∇²U·v = ∇(∇U·v), without the matrix
     hessian   the products with the columns of the identity
 
-`mean_…` are the same, averaged over the rows θ_1..θ_T of a sample set: the expectations in the paper's MCMC influence.
+`mean_…` average over the rows θ_1..θ_T of a sample set: the expectations in the paper's MCMC influence.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _Term = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Potential:
-    """U over `data`, or the data's part of it alone.
+    """U over `data`, with or without the prior.
 
-    `rows_at_once` bounds memory: no more rows than this are under differentiation together, and a row counts once for
-    each sample or direction that passes through it at the same time. Where even that is too much, fewer are.
+    `rows_at_once` bounds memory: at most this many rows are differentiated together, and a row counts once for each
+    sample or direction processed with it. If memory still runs out, fewer are.
     """
 
     likelihood: Likelihood
@@ -54,16 +54,16 @@ class Potential:
         return self.mean_hessian(theta.unsqueeze(0))
 
     def values(self, samples: Tensor) -> Tensor:
-        """(T,): of each sample its own."""
+        """Return U of each sample: (T,)."""
 
         def compute(at_once: int) -> Tensor:
-            of_one = functools.partial(self._value, rows_at_once=at_once)
-            return vmap(of_one, chunk_size=self._copies(at_once))(samples)
+            value = functools.partial(self._value, rows_at_once=at_once)
+            return vmap(value, chunk_size=self._copies(at_once))(samples)
 
         return self._budget.run(compute, len(self.data) * len(samples))
 
     def gradients(self, samples: Tensor) -> Tensor:
-        """(T, p): of each sample its own."""
+        """Return ∇U of each sample: (T, p)."""
 
         def compute(at_once: int) -> Tensor:
             total = torch.zeros_like(samples)
@@ -98,13 +98,14 @@ class Potential:
         return self._budget.run(compute, len(self.data) * samples.numel())
 
     def _copies(self, rows_at_once: int) -> int:
+        """Return how many samples or directions may be processed together."""
         return max(1, rows_at_once // max(1, len(self.data)))
 
     def _value(self, theta: Tensor, rows_at_once: int) -> Tensor:
         return torch.stack([term(theta) for term in self._terms(rows_at_once)]).sum()
 
     def _terms(self, rows_at_once: int) -> Iterator[_Term]:
-        """U as a sum over chunks of rows; the prior rides with the first, which spares a differentiation."""
+        """Yield U as a sum over chunks of rows. The first includes the prior, which saves a differentiation."""
         for chunk, rows in enumerate(torch.split(self.data, rows_at_once)):
             yield functools.partial(self._term, rows, self.with_prior and chunk == 0)
 
@@ -114,6 +115,6 @@ class Potential:
 
 
 def _mean_product(term: _Term, samples: Tensor, vector: Tensor, copies: int) -> Tensor:
-    # Reverse over reverse: on small models twice as fast as forward over reverse, on a perceptron as fast.
+    # Reverse over reverse: twice as fast as forward over reverse on small models, as fast on a perceptron.
     products: Tensor = vmap(grad(lambda theta: grad(term)(theta).dot(vector)), chunk_size=copies)(samples)
     return products.mean(0)

@@ -1,4 +1,4 @@
-"""Synthetic data to train, forget and test on."""
+"""Synthetic data for demos and tests."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ _CENTRES = torch.tensor([[2.2, 2.2], [-2.2, 2.2], [-2.2, -2.2], [2.2, -2.2]], dt
 
 
 def synthetic_mixture(n: int = 2000, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """n points (n×2) in four unit-variance classes of equal size, and the class of each."""
+    """Return n points (n×2) in four unit-variance classes of equal size, and the class of each."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(n) % len(_CENTRES)
     noise = torch.randn(n, 2, generator=generator, dtype=torch.float64)

@@ -17,7 +17,7 @@ from ml.inference.bayes_by_backprop import (
     SAFE_BNN,
     BayesByBackprop,
     estimate_energy,
-    sampled_outputs,
+    outputs_with_weight_noise,
     train_network,
 )
 from ml.models.mlp import MLP
@@ -198,7 +198,9 @@ def test_digits_are_learned() -> None:
     posterior = train_network(network, train.float(), network.initial(seed=0), config, seeded()).posterior
     assert posterior.mean.dtype == torch.float64
     generator = torch.Generator().manual_seed(1)
-    draws = [sampled_outputs(network, posterior.mean, posterior.std, test, generator).softmax(1) for _ in range(20)]
+    draws = [
+        outputs_with_weight_noise(network, posterior.mean, posterior.std, test, generator).softmax(1) for _ in range(20)
+    ]
     assert float((torch.stack(draws).mean(0).argmax(1) == test[:, -1]).double().mean()) > 0.93
 
 

@@ -155,7 +155,7 @@ def test_the_papers_settings() -> None:
         if isinstance(config.algorithm, SGHMC):
             assert config.algorithm.friction == 0.4
     for config in (PAPER_GMM_SGLD, PAPER_GMM_SGHMC):
-        assert (config.iterations, config.batch_size, config.kept, config.thinning) == (2000, 64, 500, 1)
+        assert (config.iterations, config.batch_size, config.draws_per_chain, config.thinning) == (2000, 64, 500, 1)
     for config in (PAPER_BNN_SGLD, PAPER_BNN_SGHMC):
         assert (config.iterations, config.batch_size) == (10_000, 128)
 

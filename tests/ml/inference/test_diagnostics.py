@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ml.inference import diagnostics
-from ml.inference.diagnostics import at_even_steps, diagnose
+from ml.inference.diagnostics import diagnose, evenly_spaced_draws
 
 
 def independent(seed: int = 0, chains: int = 4, kept: int = 500, parameters: int = 3) -> Tensor:
@@ -48,7 +48,7 @@ def test_the_width_is_measured_from_the_draws_own_mean() -> None:
 
 def test_some_draws_are_enough_for_the_width() -> None:
     draws = independent(3)
-    found = diagnose(draws, at_even_steps(draws, 100))
+    found = diagnose(draws, evenly_spaced_draws(draws, 100))
     assert found.ok
     assert found.width == pytest.approx(1.0, abs=0.08)
 
@@ -89,14 +89,14 @@ def test_a_parameter_that_never_moved_does_not_pass() -> None:
 
 def test_large_models_are_looked_at_in_part_and_the_warning_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     draws = independent(9, parameters=7)
-    looked_at = diagnostics._looked_at(7).tolist()
+    looked_at = diagnostics._checked_parameters(7).tolist()
     assert sorted(looked_at) == list(range(7))
     draws[2, :, looked_at[3]] += 1.0
     told = diagnose(draws, draws)
     assert told.r_hat > 1.1
     assert told.warning is not None
     assert "parameters only" not in told.warning
-    monkeypatch.setattr(diagnostics, "_PARAMETERS_LOOKED_AT", 3)
+    monkeypatch.setattr(diagnostics, "_MAX_CHECKED_PARAMETERS", 3)
     missed = diagnose(draws, draws)
     assert missed.r_hat < 1.01
     draws[2, :, looked_at[2]] += 1.0
@@ -108,8 +108,8 @@ def test_large_models_are_looked_at_in_part_and_the_warning_says_so(monkeypatch:
 
 def test_even_steps_end_with_the_last_draw() -> None:
     draws = torch.arange(10).reshape(1, 10, 1)
-    assert at_even_steps(draws, 3).flatten().tolist() == [2, 5, 9]
-    assert torch.equal(at_even_steps(draws, 10), draws)
+    assert evenly_spaced_draws(draws, 3).flatten().tolist() == [2, 5, 9]
+    assert torch.equal(evenly_spaced_draws(draws, 10), draws)
 
 
 def test_arviz_is_not_loaded_before_it_is_needed() -> None:

@@ -5,31 +5,36 @@ from dataclasses import replace
 import torch
 
 from ml.certify.readiness import check_network
-from ml.inference.averaged_descent import Settling
+from ml.inference.averaged_descent import AveragedDescent
 from ml.inference.bayes_by_backprop import SAFE_BNN, train_network
-from ml.inference.network_training import bring_to_rest, train_to_rest
+from ml.inference.network_training import converge_means, train_to_convergence
 from ml.models.mlp import MLP
 from tests.ml.networks import learnable_rows
 
 NETWORK = MLP(dimensions=4, hidden=3, classes=3, prior_std=0.3)
 TRAINING = replace(SAFE_BNN, iterations=200, decay=1.0, learning_rate=2e-2)
-SETTLING = Settling(300, 200, learning_rate=1e-3)
+DESCENT = AveragedDescent(300, 200, learning_rate=1e-3)
 
 
 def test_training_ends_nearer_to_rest_than_descent_by_minibatches_does() -> None:
     data, generator = learnable_rows(NETWORK, 400).float(), torch.Generator().manual_seed(3)
     trembling = train_network(NETWORK, data, NETWORK.initial(3), TRAINING, generator).posterior
-    rested = bring_to_rest(NETWORK, trembling, data, generator, SETTLING)
+    rested = converge_means(NETWORK, trembling, data, generator, DESCENT)
     assert torch.equal(rested.std, trembling.std)
     residuals = [check_network(NETWORK, found, data).numbers["residual"] for found in (trembling, rested)]
     assert residuals[1] < 0.8 * residuals[0]
-    whole = train_to_rest(NETWORK, data, 3, TRAINING, SETTLING)
+    whole = train_to_convergence(NETWORK, data, 3, TRAINING, DESCENT)
     assert torch.equal(whole.mean, rested.mean)
 
 
 def test_fewer_rows_than_a_batch_are_a_batch_and_steps_are_counted_through() -> None:
     steps: list[int] = []
-    train_to_rest(
-        NETWORK, learnable_rows(NETWORK, 40), 0, replace(TRAINING, iterations=5), Settling(4, 2), on_step=steps.append
+    train_to_convergence(
+        NETWORK,
+        learnable_rows(NETWORK, 40),
+        0,
+        replace(TRAINING, iterations=5),
+        AveragedDescent(4, 2),
+        on_step=steps.append,
     )
     assert steps == list(range(1, 10))

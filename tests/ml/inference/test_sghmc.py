@@ -44,13 +44,13 @@ def test_the_widening_is_that_of_the_recursion(reach: float, friction: float) ->
     a = torch.stack([after.theta, after.velocity])
     q = torch.diag(torch.tensor([0.0, 2 * friction * eta], dtype=torch.float64))
     p = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - torch.kron(a, a), q.flatten())
-    assert sghmc.widening(1, n, curvature) == pytest.approx(float(p[0]) * curvature, rel=1e-10)
-    assert sghmc.widening(1, n, 0.0) == pytest.approx(1.0, rel=1e-15)
+    assert sghmc.variance_inflation(1, n, curvature) == pytest.approx(float(p[0]) * curvature, rel=1e-10)
+    assert sghmc.variance_inflation(1, n, 0.0) == pytest.approx(1.0, rel=1e-15)
 
 
 def test_a_step_beyond_the_friction_is_unstable() -> None:
-    assert math.isinf(SGHMC(StepSize(0.4, 0.0), 0.4).widening(1, 10, 10.0))
-    assert 1 < SGHMC(StepSize(0.399, 0.0), 0.4).widening(1, 10, 10.0) < 1000
+    assert math.isinf(SGHMC(StepSize(0.4, 0.0), 0.4).variance_inflation(1, 10, 10.0))
+    assert 1 < SGHMC(StepSize(0.399, 0.0), 0.4).variance_inflation(1, 10, 10.0) < 1000
 
 
 @pytest.mark.parametrize("curvature", [0.0, 4.0])
@@ -59,8 +59,8 @@ def test_the_known_curvature_takes_off_the_excess_width(curvature: float) -> Non
     sghmc = SGHMC(StepSize(0.2, 0.0), 0.6)
     walk = sghmc.walk(lambda t: 4 * t, start, 4, torch.Generator().manual_seed(0), curvature)
     *_, last = islice(walk, 60)
-    expected = sghmc.widening(1, 4, 4.0) if curvature == 0 else 1.0
-    assert sghmc.widening(1, 4, 4.0) == pytest.approx(1.6)
+    expected = sghmc.variance_inflation(1, 4, 4.0) if curvature == 0 else 1.0
+    assert sghmc.variance_inflation(1, 4, 4.0) == pytest.approx(1.6)
     assert float(last.var()) * 4 == pytest.approx(expected, rel=0.03)
 
 

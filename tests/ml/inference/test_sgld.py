@@ -42,13 +42,13 @@ def test_the_widening_is_that_of_the_recursion(reach: float) -> None:
     one = torch.ones((), dtype=torch.float64)
     factor = float(step(one, curvature * one, epsilon, 0 * one))
     variance = 2 * epsilon / (1 - factor**2)
-    assert sgld.widening(1, n, curvature) == pytest.approx(variance * curvature, rel=1e-12)
-    assert sgld.widening(1, n, 0.0) == 1.0
+    assert sgld.variance_inflation(1, n, curvature) == pytest.approx(variance * curvature, rel=1e-12)
+    assert sgld.variance_inflation(1, n, 0.0) == 1.0
 
 
 def test_a_step_of_twice_the_inverse_curvature_is_unstable() -> None:
-    assert math.isinf(SGLD(StepSize(2.0, 0.0)).widening(1, 10, 10.0))
-    assert SGLD(StepSize(1.99, 0.0)).widening(1, 10, 10.0) == pytest.approx(200)
+    assert math.isinf(SGLD(StepSize(2.0, 0.0)).variance_inflation(1, 10, 10.0))
+    assert SGLD(StepSize(1.99, 0.0)).variance_inflation(1, 10, 10.0) == pytest.approx(200)
 
 
 @pytest.mark.parametrize(("curvature", "expected"), [(0.0, 2.0), (4.0, 1.0)])

@@ -77,7 +77,8 @@ def test_a_start_that_leads_to_a_saddle_is_a_numerical_failure(scene: Scene) -> 
 
 
 @pytest.mark.parametrize(
-    ("limit", "message"), [("_MAX_SWEEPS", "still moved after 1 sweeps"), ("_MAX_NEWTON_STEPS", "did not settle in 1")]
+    ("limit", "message"),
+    [("_MAX_SWEEPS", "did not converge in 1 sweeps"), ("_MAX_NEWTON_STEPS", "Newton's method did not converge in 1")],
 )
 def test_what_does_not_settle_is_a_numerical_failure(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, limit: str, message: str

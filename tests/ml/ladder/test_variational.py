@@ -131,7 +131,7 @@ def test_progress_rises_to_one(scene: Scene) -> None:
         (rows(2000), "outside 0..1999"),
         (rows(5, 6, 5), "named twice"),
         (torch.arange(2000), "delete the model"),
-        (torch.arange(1997), "3 rows cannot carry 4 components"),
+        (torch.arange(1997), "3 rows are too few for 4 components"),
         (rows(1, 2).reshape(1, 2), "1-D tensor"),
         (rows(1, 2).double(), "torch.int64"),
         (torch.zeros(2000, dtype=torch.bool), "torch.int64"),

@@ -138,8 +138,8 @@ def test_far_away_rows_do_not_overflow() -> None:
         (torch.full((10, 2), math.nan, dtype=torch.float64), "NaN"),
         (torch.full((10, 2), math.inf, dtype=torch.float64), "infinity"),
         (torch.full((10, 2), 1e60, dtype=torch.float64), "1e50"),
-        (torch.zeros(3, 2, dtype=torch.float64), "3 rows cannot carry 4 components"),
-        (torch.zeros(0, 2, dtype=torch.float64), "0 rows cannot carry"),
+        (torch.zeros(3, 2, dtype=torch.float64), "3 rows are too few for 4 components"),
+        (torch.zeros(0, 2, dtype=torch.float64), "0 rows are too few"),
     ],
 )
 def test_data_that_cannot_be_modelled_is_invalid_input(data: torch.Tensor, message: str) -> None:

@@ -28,24 +28,24 @@ def pictures(rows: int) -> Tensor:
 
 
 @pytest.mark.parametrize("batch_size", [None, 8])
-def test_chains_one_by_one_have_the_gradients_they_have_side_by_side(
+def test_chains_one_by_one_have_the_gradients_they_have_batched_parameters(
     monkeypatch: pytest.MonkeyPatch, batch_size: int | None
 ) -> None:
     data = pictures(30).double()
     theta = 0.3 * torch.randn(3, CONVOLUTIONAL.parameter_count, generator=seed(1), dtype=torch.float64)
-    together = chains._slope(CONVOLUTIONAL, data, batch_size, seed(2))(theta)
-    monkeypatch.setattr(chains, "_SIDE_BY_SIDE", 0)
-    monkeypatch.delattr(chains, "_side_by_side")
-    apart = chains._slope(CONVOLUTIONAL, data, batch_size, seed(2))(theta)
+    together = chains._gradient(CONVOLUTIONAL, data, batch_size, seed(2))(theta)
+    monkeypatch.setattr(chains, "_MAX_BATCHED_PARAMETERS", 0)
+    monkeypatch.delattr(chains, "_batched_gradients")
+    apart = chains._gradient(CONVOLUTIONAL, data, batch_size, seed(2))(theta)
     assert float(together.abs().max()) > 1
     assert torch.allclose(apart, together, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("side_by_side", [0, 100])
+@pytest.mark.parametrize("batched_parameters", [0, 100])
 def test_gradients_are_computed_in_the_precision_of_the_rows(
-    monkeypatch: pytest.MonkeyPatch, side_by_side: int
+    monkeypatch: pytest.MonkeyPatch, batched_parameters: int
 ) -> None:
-    monkeypatch.setattr(chains, "_SIDE_BY_SIDE", side_by_side)
+    monkeypatch.setattr(chains, "_MAX_BATCHED_PARAMETERS", batched_parameters)
     seen: set[torch.dtype] = set()
 
     class Watched(SmallConvolutional):
@@ -55,10 +55,10 @@ def test_gradients_are_computed_in_the_precision_of_the_rows(
 
     data = pictures(30)
     theta = 0.3 * torch.randn(2, CONVOLUTIONAL.parameter_count, generator=seed(1), dtype=torch.float64)
-    found = chains._slope(Watched(prior_std=0.5), data, None, seed(2))(theta)
+    found = chains._gradient(Watched(prior_std=0.5), data, None, seed(2))(theta)
     assert seen == {torch.float32}
     assert found.dtype == torch.float64
-    exact = chains._slope(CONVOLUTIONAL, data.double(), None, seed(2))(theta)
+    exact = chains._gradient(CONVOLUTIONAL, data.double(), None, seed(2))(theta)
     assert 0 < float((found - exact).abs().max() / exact.abs().max()) < 1e-5
 
 
@@ -73,8 +73,8 @@ def test_steps_too_short_for_float32_are_not_lost() -> None:
 
 @pytest.mark.parametrize("config", [SAFE_BNN_SGLD, SAFE_BNN_SGHMC], ids=["sgld", "sghmc"])
 def test_the_safe_defaults_for_networks_learn_and_warn(monkeypatch: pytest.MonkeyPatch, config: Chains) -> None:
-    assert (config.count, config.batch_size, config.kept, config.preconditioned) == (2, 128, 20, False)
-    monkeypatch.setattr(chains, "_SIDE_BY_SIDE", 0)
+    assert (config.count, config.batch_size, config.draws_per_chain, config.preconditioned) == (2, 128, 20, False)
+    monkeypatch.setattr(chains, "_MAX_BATCHED_PARAMETERS", 0)
     data, start = pictures(400), CONVOLUTIONAL.initial(0).mean
     short = dataclasses.replace(config, iterations=300, burn_in=200, thinning=5)
     sampled = sample(CONVOLUTIONAL, data, start, short, seed(0))
