@@ -1,14 +1,14 @@
-"""What can go wrong in `ml`.
+"""Errors that `ml` raises.
 
 ForgettingError
-├── InvalidInput        the caller must change what it passes
-├── NumericalFailure    the input is well formed, but the computation did not hold
-└── MemoryExhausted     it would hold on a larger machine, or at a quieter time
+├── InvalidInput        the caller must change an argument
+├── NumericalFailure    the input is well formed, but the computation failed
+└── MemoryExhausted     it may succeed on a larger machine, or when fewer processes share this one
 """
 
 
 class ForgettingError(Exception):
-    """Base of every error raised on purpose by `ml`."""
+    """Base class of the errors that `ml` raises."""
 
 
 class InvalidInput(ForgettingError):
@@ -20,4 +20,4 @@ class NumericalFailure(ForgettingError):
 
 
 class MemoryExhausted(ForgettingError):
-    """Memory ran out, however little was computed at once."""
+    """Memory ran out, even one row at a time."""

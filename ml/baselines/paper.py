@@ -1,11 +1,11 @@
-"""Forgetting as the paper does it (S. Fu, F. He, Y. Xu, D. Tao, *Bayesian Inference Forgetting*): the baseline.
+"""Baseline: forgetting as in the paper (S. Fu, F. He, Y. Xu, D. Tao, *Bayesian Inference Forgetting*).
 
-One step for each small group S' of the forgotten rows, with S the rows still present before that group goes:
+One step for each small group S' of the forgotten rows, with S the rows still present before that group is removed:
 
     variational    λ⁻ = λ + H⁻¹ Σ_{z∈S'} ∇h(λ, z)                     H = ∇²F(λ, S), in λ = (μ, σ)
     sample sets    θ_t⁻ = θ_t - I,  I = -(E ∇² log p(θ, S))⁻¹ Σ_{z∈S'} E ∇ log p(z | θ)
 
-No step looks at the gradient on what is retained, so errors of the inverse and of the expansion stay and add up.
+No step uses the gradient on the retained rows, so errors of the inverse and of the expansion stay and add up.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from ml.solvers import solve, solve_neumann
 
 
 class DifferentiableFamily(Family, Protocol):
+    """Family whose energy autograd can differentiate."""
+
     def energy(self, flat: Tensor, data: Tensor) -> Tensor:
-        """F at the λ of that `flat()`, a scalar that automatic differentiation can follow twice."""
+        """Return F at the λ of that `flat()`, a scalar that is twice differentiable by autograd."""
 
 
 @dataclass(frozen=True)
 class PaperRecipe:
-    """The settings of the paper's mixture experiment (its section 7.1.1).
+    """Settings of the paper's mixture experiment (its section 7.1.1).
 
     `solver="neumann"` is the paper's recursion of `num_terms` products with scale 1/n', n' the number of rows present,
-    so it converges only while every curvature is below 2n'; "cholesky" puts the exact inverse in its place.
-    `num_samples` of the stored samples, drawn anew for each group, estimate the expectations.
+    so it converges only while every curvature is below 2n'. "cholesky" uses the exact inverse instead. `num_samples` of
+    the stored samples, drawn again for each group, estimate the expectations.
     """
 
     group_size: int = 4
@@ -49,10 +51,10 @@ class PaperRecipe:
         if self.solver not in ("neumann", "cholesky"):
             raise InvalidInput(f"solver is {self.solver!r}: choose 'neumann' or 'cholesky'")
         if min(self.group_size, self.num_terms, self.num_samples) < 1:
-            raise InvalidInput("group_size, num_terms and num_samples count things: pass at least 1 for each")
+            raise InvalidInput("group_size, num_terms and num_samples must be positive: pass at least 1 for each")
 
 
-PAPER = PaperRecipe()
+PAPER_RECIPE = PaperRecipe()
 
 
 def forget_variational(
@@ -60,12 +62,12 @@ def forget_variational(
     posterior: MeanFieldGaussian,
     data: Tensor,
     forgotten: Tensor,
-    recipe: PaperRecipe = PAPER,
+    recipe: PaperRecipe = PAPER_RECIPE,
 ) -> MeanFieldGaussian:
-    """The paper's variational inference forgetting, in the order of `forgotten`.
+    """Remove rows by the paper's variational inference forgetting, in the order of `forgotten`.
 
     As in the paper, the recursion multiplies by H through automatic differentiation, ∂/∂λ(∂F/∂λ · v). The graph of
-    ∂F/∂λ over every row present is built once a group, so that a product is one backward pass through it. The
+    ∂F/∂λ over every row present is built once per group, so that a product is one backward pass through it. The
     gradient of the group, and H for "cholesky", are the family's closed forms.
     """
     family.check_data(data)
@@ -82,13 +84,13 @@ def forget_samples(
     data: Tensor,
     forgotten: Tensor,
     generator: torch.Generator,
-    recipe: PaperRecipe = PAPER,
+    recipe: PaperRecipe = PAPER_RECIPE,
     rows_at_once: int = ROWS_AT_ONCE,
 ) -> Tensor:
-    """The paper's MCMC forgetting, in the order of `forgotten`: every sample (a row of `samples`) is shifted alike.
+    """Remove rows by the paper's MCMC forgetting, in the order of `forgotten`: it shifts all rows of `samples` alike.
 
-    The stored samples stand for the posterior. (The authors' program runs its chain on meanwhile, on data that still
-    hold what is being forgotten.)
+    The stored samples represent the posterior. (The authors' program continues its chain meanwhile, on data that still
+    contain the forgotten rows.)
     """
     retained_rows_of_samples(likelihood, samples, data, forgotten)
     for present, group in _groups(data, forgotten, recipe.group_size):
@@ -108,7 +110,7 @@ def _variational_step(
         solution = solve_neumann(_product(family, posterior, present), vector, recipe.num_terms, 1 / len(present))
     after = posterior.flat() + solution.x
     if not bool((after.chunk(2)[1] > 0).all()):
-        raise NumericalFailure("the step takes a standard deviation below zero: forget in smaller groups")
+        raise NumericalFailure("the step makes a standard deviation negative: forget in smaller groups")
     return posterior.with_flat(after)
 
 
@@ -119,7 +121,7 @@ def _product(family: DifferentiableFamily, posterior: MeanFieldGaussian, present
 
 
 def _drift(potential: Potential, drawn: Tensor, vector: Tensor, recipe: PaperRecipe) -> Tensor:
-    """-I: (E ∇²U)⁻¹v."""
+    """Return -I = (E ∇²U)⁻¹v."""
     if recipe.solver == "cholesky":
         return solve(potential.mean_hessian(drawn), vector).x
     scale = 1 / len(potential.data)
@@ -127,7 +129,7 @@ def _drift(potential: Potential, drawn: Tensor, vector: Tensor, recipe: PaperRec
 
 
 def _groups(data: Tensor, forgotten: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The rows present before each group goes, and the group itself."""
+    """Yield the rows present before each group is removed, and the rows of the group."""
     present = torch.ones(len(data), dtype=torch.bool, device=data.device)
     for group in torch.split(forgotten, size):
         yield data[present], data[group]

@@ -1,15 +1,16 @@
-"""Forgetting on networks as the paper does it (its section 7.2): the baseline.
+"""Baseline: forgetting on networks as in the paper (its section 7.2).
 
-One step for each group S' of 64 of the forgotten rows, with S the n' rows still present before that group goes:
+One step for each group S' of 64 of the forgotten rows, with S the n' rows present before that group is removed:
 
     variational    λ⁻ = λ + H⁻¹ Σ_{z∈S'} ∇h(λ, z)                    H = ∇²F(λ, S), in λ = (μ, σ)
     sample sets    θ_t⁻ = θ_t + H⁻¹ Σ_{z∈S'} E ∇h(θ, z)              H = E ∇²U(θ, S)
 
 H⁻¹v is the recursion x_j = v + (I - cH) x_{j-1}, 64 times, with c a constant over n'. H is never the whole Hessian:
-each product takes a fresh minibatch of 128 rows and fresh noise, local in the variational case. (The paper averages
-five draws in a product, at five times the cost. Sixty-four products average anyway; times measured here flatter it.)
+each product uses a fresh minibatch of 128 rows and fresh noise, local in the variational case. (The paper averages
+five draws per product, at five times the cost. Sixty-four products average anyway; times measured here flatter it.)
 
-On a posterior that is narrow somewhere the paper's c diverges. It is halved then, and stays so for later groups.
+If a posterior is narrow in some direction, the recursion diverges with the paper's c. Then c is halved, for later
+groups too.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from ml.models.checks import check_count, check_scale
 from ml.models.network import Network
 from ml.posteriors.mean_field import MeanFieldGaussian
 
-_EXPLODED = 10.0  # times what the recursion can reach where it converges
-_MOST_HALVINGS = 12
+_DIVERGED = 10.0  # times the largest norm of a recursion that converges
+_MAX_HALVINGS = 12
 
 Misfit = Callable[[Tensor, Tensor], Tensor]
-"""Σ h(γ, z) over rows, with fresh noise at each call."""
+"""Maps γ and rows to Σ h(γ, z), with fresh noise at each call."""
 Prior = Callable[[Tensor], Tensor]
 OnGroup = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class PaperNetworkRecipe:
-    """`scale` is c·n'."""
+    """Settings of the paper's network experiments. `scale` is c·n'."""
 
     scale: float
     group_size: int = 64
@@ -58,13 +59,13 @@ PAPER_SGHMC = PaperNetworkRecipe(scale=0.05)
 
 
 @dataclass(frozen=True, eq=False)
-class PaperForgottenNetwork:
+class PaperNetworkResult:
     posterior: MeanFieldGaussian
     scale: float  # c·n' at the end
 
 
 @dataclass(frozen=True, eq=False)
-class PaperForgottenSamples:
+class PaperSamplesResult:
     samples: Tensor
     scale: float
 
@@ -77,8 +78,8 @@ def paper_forget_network(
     generator: torch.Generator,
     recipe: PaperNetworkRecipe = PAPER_VI,
     on_group: OnGroup | None = None,
-) -> PaperForgottenNetwork:
-    """The paper's variational inference forgetting, in the order of `forgotten`."""
+) -> PaperNetworkResult:
+    """Remove rows by the paper's variational inference forgetting, in the order of `forgotten`."""
     network.check_posterior(posterior)
     network.check_data(data)
     network.check_data(retained_rows(data, forgotten))
@@ -93,8 +94,8 @@ def paper_forget_network(
 
     flat, scale = _forget(misfit, prior, posterior.flat(), data, forgotten, generator, recipe, on_group)
     if not bool((flat.chunk(2)[1] > 0).all()):
-        raise NumericalFailure("the paper's steps take a standard deviation below zero: forget in smaller groups")
-    return PaperForgottenNetwork(posterior.with_flat(flat), scale)
+        raise NumericalFailure("the paper's steps make a standard deviation negative: forget in smaller groups")
+    return PaperNetworkResult(posterior.with_flat(flat), scale)
 
 
 def paper_forget_network_samples(
@@ -105,8 +106,8 @@ def paper_forget_network_samples(
     generator: torch.Generator,
     recipe: PaperNetworkRecipe,
     on_group: OnGroup | None = None,
-) -> PaperForgottenSamples:
-    """The paper's MCMC forgetting, in the order of `forgotten`: every sample (a row of `samples`) is shifted alike."""
+) -> PaperSamplesResult:
+    """Remove rows by the paper's MCMC forgetting, in the order of `forgotten`: all `samples` shift alike."""
     retained_rows_of_samples(network, samples, data, forgotten)
 
     def theta(drift: Tensor) -> Tensor:
@@ -120,7 +121,7 @@ def paper_forget_network_samples(
         return -network.log_prior(theta(drift))
 
     drift, scale = _forget(misfit, prior, torch.zeros_like(samples[0]), data, forgotten, generator, recipe, on_group)
-    return PaperForgottenSamples(samples + drift, scale)
+    return PaperSamplesResult(samples + drift, scale)
 
 
 def _forget(
@@ -133,14 +134,14 @@ def _forget(
     recipe: PaperNetworkRecipe,
     on_group: OnGroup | None,
 ) -> tuple[Tensor, float]:
-    """γ after all groups, and the scale it took."""
+    """Return γ after all groups, and the last scale."""
     present, scale = torch.ones(len(data), dtype=torch.bool, device=data.device), recipe.scale
     groups = torch.split(forgotten, recipe.group_size)
     for number, group in enumerate(groups, 1):
         rows = torch.nonzero(present).flatten()
         step = _Step(misfit, prior, at.to(data.dtype), data, rows, group, generator, recipe)
-        moved, scale = step.take(scale)
-        at, present[group] = at + moved.to(at.dtype), False
+        drift, scale = step.solve(scale)
+        at, present[group] = at + drift.to(at.dtype), False
         if on_group is not None:
             on_group(number, len(groups))
     return at, scale
@@ -148,7 +149,7 @@ def _forget(
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """H⁻¹v for one group, computed in the precision of the data."""
+    """Step for one group, computed in the precision of the data."""
 
     misfit: Misfit
     prior: Prior
@@ -159,9 +160,10 @@ class _Step:
     generator: torch.Generator
     recipe: PaperNetworkRecipe
 
-    def take(self, scale: float) -> tuple[Tensor, float]:
+    def solve(self, scale: float) -> tuple[Tensor, float]:
+        """Return H⁻¹v and the scale with which the recursion converged."""
         vector = self.group_gradient()
-        for _ in range(_MOST_HALVINGS):
+        for _ in range(_MAX_HALVINGS):
             try:
                 solution = _recursion(self.product, vector, self.recipe.num_terms, scale / len(self.present))
             except NumericalFailure:
@@ -171,27 +173,27 @@ class _Step:
         raise NumericalFailure(f"the paper's recursion diverges even with c = {scale:.3g}/n': train to convergence")
 
     def group_gradient(self) -> Tensor:
-        here, total = self.at.clone().requires_grad_(), torch.zeros_like(self.at)
+        gamma, total = self.at.clone().requires_grad_(), torch.zeros_like(self.at)
         for _ in range(self.recipe.num_draws):
-            total += torch.autograd.grad(self.misfit(here, self.data[self.group]), here)[0] / self.recipe.num_draws
+            total += torch.autograd.grad(self.misfit(gamma, self.data[self.group]), gamma)[0] / self.recipe.num_draws
         return total
 
     def product(self, direction: Tensor) -> Tensor:
-        """An unbiased estimate of H times a vector, by differentiating twice."""
-        here, size, device = self.at.clone().requires_grad_(), self.recipe.batch_size, self.generator.device
+        """Return an unbiased estimate of H times a vector, by differentiating twice."""
+        gamma, size, device = self.at.clone().requires_grad_(), self.recipe.batch_size, self.generator.device
         batch = torch.randint(len(self.present), (size,), generator=self.generator, device=device)
         rows = self.data[self.present[batch.to(self.present.device)]]
-        energy = len(self.present) / size * self.misfit(here, rows) + self.prior(here)
-        slope = torch.autograd.grad(energy, here, create_graph=True)[0]
-        return torch.autograd.grad(slope, here, direction)[0]
+        energy = len(self.present) / size * self.misfit(gamma, rows) + self.prior(gamma)
+        slope = torch.autograd.grad(energy, gamma, create_graph=True)[0]
+        return torch.autograd.grad(slope, gamma, direction)[0]
 
 
 def _recursion(product: Callable[[Tensor], Tensor], vector: Tensor, num_terms: int, scale: float) -> Tensor:
-    """c·x_J. With products of fresh minibatches there is no residual to watch; the size of x tells of divergence."""
-    x, largest = vector, _EXPLODED * num_terms * float(vector.norm())
+    """Return c·x_J. Products of fresh minibatches give no residual, so the norm of x reveals divergence."""
+    x, largest = vector, _DIVERGED * num_terms * float(vector.norm())
     for term in range(1, num_terms + 1):
         x = vector + x - scale * product(x)
-        # Written so that NaN fails too.
+        # In this form NaN fails too.
         if not float(x.norm()) <= largest:
             raise NumericalFailure(f"the paper's recursion diverges at term {term} of {num_terms}")
     return scale * x

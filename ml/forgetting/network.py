@@ -1,20 +1,21 @@
-"""Forgetting for networks: an influence step on a sample of the data, as long as a trust region allows.
+"""Forgetting for networks: an influence step on a sample of the data, within a trust region.
 
     (G + τP) x = g        g = Σ_{z∈S'} ∇h(z),  P the precision of the posterior, τ the damping
 
-The Gauss-Newton matrix G of a few thousand rows stands for that of all n. It misses curvature in most directions, and a
-network is far from quadratic: undamped, x runs away along what the sample did not see. So x is judged on rows that G
-has not seen, by the energy that it is meant to lower,
+The Gauss-Newton matrix G of a few thousand rows approximates that of all n. It misses curvature in most directions,
+and a network is far from quadratic: undamped, x diverges in directions that the sample does not constrain. So x is
+judged on other rows, by the energy that it should lower,
 
     F̃(Δ) = F(Δ, R) - (∇F(0, R) + g)ᵀΔ
 
-which is F on the retained rows, tilted so that its slope at Δ = 0 is -g: what training left over is nobody's influence,
-and stays. The damping is the one with which F̃ falls most, and that fall must be a fair part of what the quadratic model
-predicts. τ is in units of the posterior's own precision, since a constant would mean something else for every weight.
+which is F on the retained rows, tilted so that its slope at Δ = 0 is -g: the slope that training left is nobody's
+influence, and stays. The damping is the one with the largest decrease of F̃, and that decrease must be a fair part of
+what the quadratic model predicts. τ is in units of the posterior's own precision, since a constant would mean something
+different for every weight.
 
-A group that is a large share of the rows is not gone after one such step. There averaged descent on what is retained
-goes on from where the step has led (`ml.inference.averaged_descent`), in a fraction of the time of another step. It
-trembles, by more than a smaller group moves a posterior that is at rest.
+One such step does not remove a group that is a large share of the rows. Then averaged descent on the retained rows
+continues from the step (`ml.inference.averaged_descent`), in a fraction of the time of another step. For a smaller
+group its noise exceeds the movement of a posterior that has converged.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -37,17 +39,20 @@ from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 from ml.solvers import DampedSystem, Solution
 
-_MOST_DAMPINGS = 8
+Posterior = TypeVar("Posterior")
+
+_MAX_DAMPINGS = 8
 _GROWTH = 4.0
 _DESCENT = AveragedDescent(iterations=500, averaged=300, learning_rate=1e-3)
-_LARGEST_PRECISION_LOSS = 0.75  # of a weight: the group's share is an estimate, and may not more than double a width
+_MAX_PRECISION_LOSS = 0.75  # of a weight: the estimate of the group's share must not more than double a width
 
 
 @dataclass(frozen=True)
 class NetworkRecipe:
-    """`rows_per_forgotten` rows for each forgotten one, within limits, sample the curvature; as many more judge.
+    """Settings of an influence step.
 
-    A group of at least `large_share` of the rows is followed by `descent`.
+    The curvature is sampled on `rows_per_forgotten` rows for each forgotten one, within `min_rows` and `max_rows`; as
+    many other rows judge. `descent` follows if the group is at least `large_share` of the rows.
     """
 
     draws: int = FROZEN_DRAWS
@@ -71,19 +76,19 @@ class NetworkRecipe:
             )
 
     def sample_size(self, forgotten: int, retained: int) -> int:
-        """Half of what is retained at most, since the other half judges."""
-        wanted = min(self.max_rows, max(self.min_rows, self.rows_per_forgotten * forgotten))
-        return max(1, min(wanted, retained // 2))
+        """Return the number of rows that sample the curvature: at most half of the retained, as the others judge."""
+        size = min(self.max_rows, max(self.min_rows, self.rows_per_forgotten * forgotten))
+        return max(1, min(size, retained // 2))
 
 
 DEFAULT_RECIPE = NetworkRecipe()
 SAMPLES_RECIPE = NetworkRecipe(large_share=0.01)
-"""Samples tremble as it is, and no certificate asks how near they are to rest."""
+"""For sample sets, whose own noise exceeds that of the descent, and which have no certificate that it could spoil."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrustedStep:
-    """x, and how it came about: ‖g - (G + τP)x‖/‖g‖, and the products with G, which all dampings tried have shared."""
+    """Step x with its damping τ. `residual` is ‖g - (G + τP)x‖/‖g‖; `products` with G served all dampings tried."""
 
     drift: Tensor
     damping: float
@@ -93,15 +98,8 @@ class TrustedStep:
 
 
 @dataclass(frozen=True, eq=False)
-class ForgottenNetwork:
-    posterior: MeanFieldGaussian
-    step: TrustedStep
-    seconds: float
-
-
-@dataclass(frozen=True, eq=False)
-class ForgottenSamples:
-    sample_set: SampleSet
+class InfluenceResult(Generic[Posterior]):
+    posterior: Posterior
     step: TrustedStep
     seconds: float
 
@@ -113,10 +111,10 @@ def forget_network(
     forgotten: Tensor,
     generator: torch.Generator,
     recipe: NetworkRecipe = DEFAULT_RECIPE,
-) -> ForgottenNetwork:
-    """A mean-field posterior without the rows at positions `forgotten`.
+) -> InfluenceResult[MeanFieldGaussian]:
+    """Remove the rows at positions `forgotten` from a mean-field posterior.
 
-    The means drift by x. The precision loses what the rows gave to it, 1/σ⁻² = 1/σ² - Σ_{S'} diag ∇²h, and does not
+    The means move by x. The precision loses the contribution of the rows, 1/σ⁻² = 1/σ² - Σ_{S'} diag ∇²h, but does not
     fall below the prior's.
     """
     started = time.perf_counter()
@@ -125,12 +123,12 @@ def forget_network(
     network.check_data(retained_rows(data, forgotten))
     energy = NetworkEnergy(network, data, frozen_draws(posterior, recipe.draws, seed=0))
     precision = posterior.std.square().reciprocal()
-    step = influence(energy, precision, forgotten, generator, recipe)
-    drift = descended(energy, step.drift, forgotten, generator, recipe)
-    loss = energy.fisher_diagonal(forgotten, generator).minimum(_LARGEST_PRECISION_LOSS * precision)
-    left = (precision - loss).maximum(precision.clamp(max=network.prior_std**-2))
-    after = MeanFieldGaussian(posterior.mean + drift, left.rsqrt())
-    return ForgottenNetwork(after, step, time.perf_counter() - started)
+    step = influence_step(energy, precision, forgotten, generator, recipe)
+    drift = descend(energy, step.drift, forgotten, generator, recipe)
+    loss = energy.fisher_diagonal(forgotten, generator).minimum(_MAX_PRECISION_LOSS * precision)
+    remaining = (precision - loss).maximum(precision.clamp(max=network.prior_std**-2))
+    after = MeanFieldGaussian(posterior.mean + drift, remaining.rsqrt())
+    return InfluenceResult(after, step, time.perf_counter() - started)
 
 
 def forget_network_samples(
@@ -140,42 +138,42 @@ def forget_network_samples(
     forgotten: Tensor,
     generator: torch.Generator,
     recipe: NetworkRecipe = SAMPLES_RECIPE,
-) -> ForgottenSamples:
-    """Stored samples without the rows at positions `forgotten`: all drift by x.
+) -> InfluenceResult[SampleSet]:
+    """Remove the rows at positions `forgotten` from stored samples: all move by x.
 
-    Their width stays. A network's samples are too few and too near one another to say what it should become.
+    Their width stays. A network's samples are too few and too close to each other to estimate a new one.
     """
     started = time.perf_counter()
     retained_rows_of_samples(network, sample_set.samples, data, forgotten)
-    energy = NetworkEnergy(network, data, spread_out(sample_set.samples, recipe.draws))
-    step = influence(energy, sampled_precision(energy, generator, recipe), forgotten, generator, recipe)
-    drift = descended(energy, step.drift, forgotten, generator, recipe)
+    energy = NetworkEnergy(network, data, thin(sample_set.samples, recipe.draws))
+    step = influence_step(energy, sampled_precision(energy, generator, recipe), forgotten, generator, recipe)
+    drift = descend(energy, step.drift, forgotten, generator, recipe)
     after = SampleSet(sample_set.samples + drift, sample_set.chain)
-    return ForgottenSamples(after, step, time.perf_counter() - started)
+    return InfluenceResult(after, step, time.perf_counter() - started)
 
 
-def influence(
+def influence_step(
     energy: NetworkEnergy,
     precision: Tensor,
     forgotten: Tensor,
     generator: torch.Generator,
     recipe: NetworkRecipe = DEFAULT_RECIPE,
 ) -> TrustedStep:
-    """The drift of the draws that takes out the influence of the rows at positions `forgotten`."""
+    """Return the drift of the draws that removes the influence of the rows at positions `forgotten`."""
     retained = retained_positions(energy.data, forgotten)
     size = recipe.sample_size(len(forgotten), len(retained))
     pull = energy.misfit_gradient(torch.zeros_like(precision), forgotten)
     return trusted_step(energy, precision, pull, retained, size, generator, recipe)
 
 
-def descended(
+def descend(
     energy: NetworkEnergy,
     drift: Tensor,
     forgotten: Tensor,
     generator: torch.Generator,
     recipe: NetworkRecipe = DEFAULT_RECIPE,
 ) -> Tensor:
-    """Where descent on what is retained leads from `drift`; a small group stays where it was."""
+    """Return the drift after descent on the retained rows; `drift` itself if the group is small."""
     if len(forgotten) < recipe.large_share * len(energy.data):
         return drift
     retained = retained_rows(energy.data, forgotten)
@@ -193,9 +191,9 @@ def trusted_step(
     generator: torch.Generator,
     recipe: NetworkRecipe,
 ) -> TrustedStep:
-    """x with (G + τP) x = downhill, and of the dampings τ tried the one that the judging rows like best.
+    """Return x with (G + τP) x = downhill, for the damping τ that the judging rows favour among those tried.
 
-    `size` rows give G and as many others judge: half of `rows` at most, but for a single row, which does both.
+    `size` rows give G and as many others judge: at most half of `rows` each. A single row does both.
     """
     length = float(downhill.norm())
     if length == 0:
@@ -206,40 +204,41 @@ def trusted_step(
     change = _tilted(energy, downhill, chosen[-size:], len(rows))
     system = DampedSystem(curvature, downhill, precision)
 
-    def tried(damping: float) -> _Trial:
+    def attempt(damping: float) -> _Trial:
         solution = system.solve(damping, recipe.tolerance, recipe.max_products)
-        # What is left unsolved is orthogonal to x, so xᵀGx = xᵀg - τ xᵀPx, without another product.
+        # The residual is orthogonal to x, so xᵀGx = xᵀg - τ xᵀPx needs no further product.
         x = solution.x
         predicted = -0.5 * float(downhill.dot(x) + damping * x.dot(precision * x))
         return _Trial(damping, solution, predicted, change(x))
 
-    best = _most_trusted(tried, recipe)
+    best = _most_trusted(attempt, recipe)
     residual = best.solution.residual / length
     return TrustedStep(best.solution.x, best.damping, best.agreement, residual, system.products)
 
 
-def _most_trusted(tried: Callable[[float], _Trial], recipe: NetworkRecipe) -> _Trial:
-    """Of the dampings around the recipe's the one with which the energy falls most, and as predicted.
+def _most_trusted(attempt: Callable[[float], _Trial], recipe: NetworkRecipe) -> _Trial:
+    """Return the trial with the largest decrease of the energy among those that fall as predicted.
 
-    The boldest may fall most by luck alone. Caution leads to where the quadratic model is right, and costs no product.
+    The smallest damping may have the largest decrease by luck alone. A larger one leads to where the quadratic model is
+    right, and costs no product.
     """
-    trials = [tried(recipe.damping), tried(_GROWTH * recipe.damping)]
-    lowest = min(trials, key=lambda one: one.change)
-    factor = _GROWTH if lowest is trials[-1] else 1 / _GROWTH  # where caution does not help, be bold
-    while len(trials) < _MOST_DAMPINGS:
-        trials.append(tried(factor * lowest.damping))
+    trials = [attempt(recipe.damping), attempt(_GROWTH * recipe.damping)]
+    lowest = min(trials, key=lambda trial: trial.change)
+    factor = _GROWTH if lowest is trials[-1] else 1 / _GROWTH  # if more damping does not help, try less
+    while len(trials) < _MAX_DAMPINGS:
+        trials.append(attempt(factor * lowest.damping))
         if trials[-1].change >= lowest.change:
             break
         lowest = trials[-1]
-    while not (trusted := [one for one in trials if one.agreement >= recipe.min_agreement]):
-        most = max(one.damping for one in trials)
-        if len(trials) >= _MOST_DAMPINGS:
+    while not (trusted := [trial for trial in trials if trial.agreement >= recipe.min_agreement]):
+        largest = max(trial.damping for trial in trials)
+        if len(trials) >= _MAX_DAMPINGS:
             raise NumericalFailure(
-                f"no step lowers the energy as predicted, with dampings up to {most:.3g}: the posterior is not near a "
-                "minimum on these rows. Train it to convergence, or retrain without them"
+                f"no step lowers the energy as predicted, with dampings up to {largest:.3g}: the posterior is not near "
+                "a minimum on these rows. Train it to convergence, or retrain without them"
             )
-        trials.append(tried(_GROWTH * most))
-    return min(trusted, key=lambda one: one.change)
+        trials.append(attempt(_GROWTH * largest))
+    return min(trusted, key=lambda trial: trial.change)
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,14 +250,14 @@ class _Trial:
 
     @property
     def agreement(self) -> float:
-        """Both are falls where all is well: a rise, and NaN, agree with nothing."""
+        """Both are negative for a good step, so that an increase or NaN never agrees."""
         return self.change / self.predicted
 
 
 def sampled_precision(
     energy: NetworkEnergy, generator: torch.Generator, recipe: NetworkRecipe = DEFAULT_RECIPE
 ) -> Tensor:
-    """diag G + ∇²f from a sample of rows: the precision a mean-field posterior would have here."""
+    """Return diag G + ∇²f from a sample of rows: the precision that a mean-field posterior would have at the draws."""
     size = min(recipe.min_rows, len(energy.data))
     rows = torch.randperm(len(energy.data), generator=generator, device=generator.device)[:size].to(energy.data.device)
     diagonal = energy.fisher_diagonal(rows, generator) * (len(energy.data) / size)
@@ -266,7 +265,7 @@ def sampled_precision(
 
 
 def _tilted(energy: NetworkEnergy, downhill: Tensor, judges: Tensor, total: int) -> Callable[[Tensor], float]:
-    """Δ ↦ F̃(Δ) - F̃(0), estimated on the judging rows."""
+    """Return Δ ↦ F̃(Δ) - F̃(0), estimated on the judging rows."""
     weight, origin = total / len(judges), torch.zeros_like(downhill)
     slope = weight * energy.misfit_gradient(origin, judges) + energy.prior_gradient(origin) + downhill
 
@@ -277,6 +276,6 @@ def _tilted(energy: NetworkEnergy, downhill: Tensor, judges: Tensor, total: int)
     return lambda drift: value(drift) - start
 
 
-def spread_out(samples: Tensor, most: int) -> Tensor:
-    """At most so many samples, evenly over the chains."""
-    return samples[torch.linspace(0, len(samples) - 1, min(most, len(samples))).round().long()]
+def thin(samples: Tensor, count: int) -> Tensor:
+    """Return at most `count` samples, evenly spaced over the chains."""
+    return samples[torch.linspace(0, len(samples) - 1, min(count, len(samples))).round().long()]

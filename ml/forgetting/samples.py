@@ -1,8 +1,8 @@
-"""Forgetting for sample sets: stored samples of p(θ | S) are carried by one affine map to p(θ | R), R what is retained.
+"""Forgetting for sample sets: one affine map takes stored samples of p(θ | S) to p(θ | R), R the retained rows.
 
 With m, m' the modes on S and on R, and Σ = H⁻¹, Σ' = H'⁻¹ the Laplace covariances there:
 
-    shift                   T(θ) = θ + m' - m                                  the place changes, the width does not
+    shift                   T(θ) = θ + m' - m                                  moves the mean, keeps the width
     affine_map              T(θ) = m' + A(θ - m)                               A = Σ^(-½) (Σ^½ Σ' Σ^½)^½ Σ^(-½)
     affine_map_matrix_free  T(θ) = θ + H⁻¹ḡ + ½ H⁻¹ ΔH (θ - θ̄)                ḡ = Σ_{S'} ∇h(θ̄), ΔH = Σ_{S'} ∇²h(θ̄)
 
@@ -27,11 +27,11 @@ from ml.solvers import solve_conjugate_gradients
 
 
 @dataclass(frozen=True, eq=False)
-class Moved:
-    """The samples after a map T, and the map: T(mode_before) = mode_after, log_det = log|det ∇T|.
+class MovedSamples:
+    """Samples after a map T, and the map: T(mode_before) = mode_after, log_det = log|det ∇T|.
 
-    The matrix-free map puts the sample mean for the mode, and its log_det is to first order. That constant drops out
-    of every normalised importance weight.
+    The matrix-free map uses the sample mean as the mode, and its log_det is of first order. That constant drops out of
+    every normalised importance weight.
     """
 
     samples: Tensor
@@ -43,23 +43,23 @@ class Moved:
 
 def shift(
     likelihood: Likelihood, samples: Tensor, data: Tensor, forgotten: Tensor, rows_at_once: int = ROWS_AT_ONCE
-) -> Moved:
-    """The paper's kind of map at its best: every sample moves by the whole way between the modes."""
+) -> MovedSamples:
+    """Move every sample by the difference of the modes: the best map of the paper's kind."""
     started = time.perf_counter()
     before, after = _laplace_pair(likelihood, samples, data, forgotten, rows_at_once)
     moved = samples + (after.mode - before.mode)
-    return Moved(moved, before.mode, after.mode, 0.0, time.perf_counter() - started)
+    return MovedSamples(moved, before.mode, after.mode, 0.0, time.perf_counter() - started)
 
 
 def affine_map(
     likelihood: Likelihood, samples: Tensor, data: Tensor, forgotten: Tensor, rows_at_once: int = ROWS_AT_ONCE
-) -> Moved:
-    """The map that changes the width too, from dense Hessians: for parameters up to a few thousand."""
+) -> MovedSamples:
+    """Change mean and width, by dense Hessians: for up to a few thousand parameters."""
     started = time.perf_counter()
     before, after = _laplace_pair(likelihood, samples, data, forgotten, rows_at_once)
     moved = after.mode + (samples - before.mode) @ transport(before.hessian, after.hessian)
     log_det = 0.5 * float(torch.logdet(before.hessian) - torch.logdet(after.hessian))
-    return Moved(moved, before.mode, after.mode, log_det, time.perf_counter() - started)
+    return MovedSamples(moved, before.mode, after.mode, log_det, time.perf_counter() - started)
 
 
 def affine_map_matrix_free(
@@ -70,14 +70,15 @@ def affine_map_matrix_free(
     tolerance: float = 1e-6,
     max_iterations: int = 500,
     rows_at_once: int = ROWS_AT_ONCE,
-) -> Moved:
-    """The first order of the affine map in the group, by products with Hessians alone: one solve for each sample,
-    or for each parameter where these are fewer.
+) -> MovedSamples:
+    """Change mean and width to first order in the group, by products with Hessians alone.
+
+    It takes one solve for each sample, or for each parameter if there are fewer parameters.
 
     With K = H⁻¹ΔH the retained covariance is Σ' = (I-K)⁻¹Σ, and since KΣ = ΣKᵀ the matrix B = (I-K)^(-½) = I + ½K + …
     satisfies BΣBᵀ = Σ'. B is not symmetric: it is another root than A, and agrees with it in the law of the moved
-    samples, not sample by sample. Mean and covariance are wrong by O(‖K‖²): use it while the group is a small part
-    of the data along every direction (‖K‖ well below 1).
+    samples, not sample by sample. Mean and covariance are wrong by O(‖K‖²): use it while the group is a small part of
+    the data along every direction (‖K‖ well below 1).
     """
     started = time.perf_counter()
     retained_rows_of_samples(likelihood, samples, data, forgotten)
@@ -102,18 +103,18 @@ def affine_map_matrix_free(
         spread = torch.stack([inverse_times(group.product(centre, axis)) for axis in torch.eye(len(centre)).to(centre)])
         moved, log_det = samples + drift + 0.5 * deviations @ spread, 0.5 * float(spread.trace())
     else:
-        bent = torch.stack([group.product(centre, deviation) for deviation in deviations])
-        moved = samples + drift + 0.5 * torch.stack([inverse_times(vector) for vector in bent])
-        # tr(H⁻¹ΔH) = E (θ-θ̄)ᵀ ΔH (θ-θ̄), which the products at hand give for nothing.
-        log_det = 0.5 * float((deviations * bent).sum(1).mean())
-    return Moved(moved, centre, centre + drift, log_det, time.perf_counter() - started)
+        products = torch.stack([group.product(centre, deviation) for deviation in deviations])
+        moved = samples + drift + 0.5 * torch.stack([inverse_times(product) for product in products])
+        # tr(H⁻¹ΔH) = E (θ-θ̄)ᵀ ΔH (θ-θ̄): the products computed above give it for free.
+        log_det = 0.5 * float((deviations * products).sum(1).mean())
+    return MovedSamples(moved, centre, centre + drift, log_det, time.perf_counter() - started)
 
 
 def transport(before: Tensor, after: Tensor) -> Tensor:
-    """A with A Σ A = Σ' for the precisions Σ⁻¹ = `before` and Σ'⁻¹ = `after`, symmetric and positive definite.
+    """Return the symmetric positive definite A with A Σ A = Σ', for precisions Σ⁻¹ = `before` and Σ'⁻¹ = `after`.
 
-    With Cholesky factors Σ⁻¹ = LLᵀ and Σ'⁻¹ = L'L'ᵀ and singular values L'ᵀL = USVᵀ, A = L V S⁻¹ Vᵀ Lᵀ: the A of
-    the head of this file, of which there is only one, without symmetric roots or inverses.
+    With Cholesky factors Σ⁻¹ = LLᵀ and Σ'⁻¹ = L'L'ᵀ and singular values L'ᵀL = USVᵀ, A = L V S⁻¹ Vᵀ Lᵀ. A is unique, so
+    this is the A in the module's docstring, without symmetric roots or inverses.
     """
     factor = torch.linalg.cholesky(before)
     _, singular, transposed = torch.linalg.svd(torch.linalg.cholesky(after).T @ factor)

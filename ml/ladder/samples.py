@@ -20,7 +20,7 @@ from ml.certify.certificate import Certificate
 from ml.certify.readiness import diagnose_samples
 from ml.certify.samples import certify_resampled, certify_samples
 from ml.forgetting.retained import retained_rows_of_samples
-from ml.forgetting.samples import Moved, affine_map, affine_map_matrix_free
+from ml.forgetting.samples import MovedSamples, affine_map, affine_map_matrix_free
 from ml.inference.chains import SAFE_SGLD, sample
 from ml.inference.diagnostics import Diagnostics
 from ml.ladder.climb import Candidate, OnProgress, OnStep, Outcome, Progress, Rung, climb, conclude
@@ -85,7 +85,7 @@ class _Ladder:
         return self._candidate("retrain", drawn.sample_set, certify_resampled(drawn, len(self.retained)))
 
     def _mapped(
-        self, rung: RungName, transform: Callable[[Likelihood, Tensor, Tensor, Tensor], Moved], solver: str
+        self, rung: RungName, transform: Callable[[Likelihood, Tensor, Tensor, Tensor], MovedSamples], solver: str
     ) -> _Samples:
         moved = transform(self.likelihood, self.before.samples, self.data, self.forgotten)
         certificate = certify_samples(

@@ -1,4 +1,4 @@
-"""Rows in chunks that fit into memory: fewer at once after each time that it ran out, instead of giving up."""
+"""Chunks of rows that fit into memory: whenever memory runs out, the next attempt takes half as many rows at once."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ T = TypeVar("T")
 
 
 class RowBudget:
-    """How many rows may be in memory together. What one computation learns holds for the next with the same budget."""
+    """Number of rows to hold in memory at once. A reduction persists for later computations with the same budget."""
 
     def __init__(self, rows_at_once: int) -> None:
         if rows_at_once < 1:
-            raise InvalidInput(f"rows_at_once is {rows_at_once}: let at least one row into memory")
+            raise InvalidInput(f"rows_at_once is {rows_at_once}: allow at least one row")
         self.rows_at_once = rows_at_once
 
     def run(self, compute: Callable[[int], T], rows: int) -> T:
-        """`compute(rows_at_once)`, with half as many after each time that memory runs out, down to one.
+        """Return `compute(rows_at_once)`, with half as many whenever memory runs out, down to one.
 
-        `rows` is how many there are in all: allowing more than these would change nothing.
+        `rows` is the total number of rows: halving starts from there if the budget is larger.
         """
         while True:
             try:
@@ -30,13 +30,13 @@ class RowBudget:
             except (MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
-            # Here and not above: the error holds on to the frames it went through, and these to their tensors.
+            # Outside of the except block: the error keeps its frames alive, and these their tensors.
             self._halve(rows)
 
     def _halve(self, rows: int) -> None:
         if self.rows_at_once == 1:
             raise MemoryExhausted(
-                "not even one row at a time fits into memory: give the worker more memory or let fewer processes share "
+                "not even one row at a time fits into memory: give the worker more memory, run fewer processes beside "
                 "it, or register a model with fewer parameters"
             )
         self.rows_at_once = max(1, min(self.rows_at_once, rows) // 2)

@@ -1,10 +1,10 @@
-"""Where tensors live: chosen at run time, never configured."""
+"""Choice of the device for tensors, at run time and never configured."""
 
 import torch
 
 
 def pick_device() -> torch.device:
-    """The CUDA device with the most free memory, or the CPU (MPS has no float64, which every bound here needs)."""
+    """Return the CUDA device with the most free memory, or the CPU (MPS lacks float64, which every bound needs)."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     free = [torch.cuda.mem_get_info(index)[0] for index in range(torch.cuda.device_count())]
@@ -12,5 +12,5 @@ def pick_device() -> torch.device:
 
 
 def has_cuda() -> bool:
-    """Asked of NVML where possible: unlike `is_available` that leaves CUDA usable in processes forked afterwards."""
+    """Return whether there is a CUDA device. Unlike `is_available`, NVML leaves CUDA usable in forked processes."""
     return torch.cuda.device_count() > 0

@@ -1,4 +1,4 @@
-"""Counting roundings, for bounds that must hold in floating point."""
+"""Rounding error bounds for floating point."""
 
 import math
 
@@ -7,6 +7,6 @@ UNIT = 2.0**-53
 
 
 def gamma(operations: float) -> float:
-    """Higham's γ_k = ku/(1-ku): the relative error that k roundings can build up, in whatever order."""
+    """Return Higham's γ_k = ku/(1-ku), a bound on the relative error of k roundings in any order."""
     product = operations * UNIT
     return product / (1 - product) if product < 1 else math.inf

@@ -1,4 +1,4 @@
-"""The stored posterior: independent Gaussians, one per latent parameter."""
+"""Mean-field Gaussian: a stored posterior of independent Gaussians, one for each parameter."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class MeanFieldGaussian:
             raise InvalidInput("posterior std has entries that are not positive: pass standard deviations > 0")
 
     def flat(self) -> Tensor:
-        """λ as one vector: every mean, then every std."""
+        """Return λ as one vector: all means, then all stds."""
         return torch.cat([self.mean.flatten(), self.std.flatten()])
 
     def with_flat(self, flat: Tensor) -> MeanFieldGaussian:
-        """The posterior of this shape whose `flat()` is the given vector."""
+        """Return the posterior of this shape whose `flat()` is the given vector."""
         mean, std = flat.chunk(2)
         return MeanFieldGaussian(mean.reshape(self.mean.shape), std.reshape(self.std.shape))
 
@@ -48,7 +48,7 @@ class MeanFieldGaussian:
         return MeanFieldGaussian(self.mean.to(device), self.std.to(device))
 
     def kl(self, other: MeanFieldGaussian) -> float:
-        """KL(self ‖ other) in nats."""
+        """Return KL(self ‖ other) in nats."""
         return float(gaussian_kl(other.mean - self.mean, self.std, other.std).sum())
 
     def to_bytes(self) -> bytes:
@@ -68,7 +68,7 @@ class MeanFieldGaussian:
 
 
 def gaussian_kl(mean_gap: Tensor, std: Tensor, other_std: Tensor) -> Tensor:
-    """KL(N(0, std²) ‖ N(mean_gap, other_std²)) for each coordinate.
+    """Return KL(N(0, std²) ‖ N(mean_gap, other_std²)) for each coordinate.
 
     ½ [x - log(1+x) + (mean_gap/other_std)²]  with  1 + x = (std/other_std)².
     """
@@ -77,6 +77,6 @@ def gaussian_kl(mean_gap: Tensor, std: Tensor, other_std: Tensor) -> Tensor:
 
 
 def _excess(x: Tensor) -> Tensor:
-    """x - log(1+x); near 0 by its series, since the difference cancels where certificates live."""
+    """Return x - log(1+x), by its series near 0: there the difference cancels, and certificates are that small."""
     series = x.square() * (1 / 2 - x * (1 / 3 - x * (1 / 4 - x / 5)))
     return torch.where(x.abs() < _SERIES_BELOW, series, x - torch.log1p(x))

@@ -1,4 +1,4 @@
-"""The stored posterior of a sampler: draws of θ, and the chain that each one came from."""
+"""Sample set: a stored posterior of draws of θ, each with the number of its chain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from ml.errors import InvalidInput, NumericalFailure
 from ml.posteriors.mean_field import gaussian_kl
 
-# A coordinate of which the others leave less than this share of its variance is, in float64, their combination.
+# If the other coordinates explain all but this share of a variance, it is their linear combination in float64.
 _SINGULAR_BELOW = 1e-12
 
 
@@ -46,7 +46,7 @@ class SampleSet:
 
     @property
     def covariance(self) -> Tensor:
-        """Σ_t (θ_t - θ̄)(θ_t - θ̄)ᵀ / (T - 1)."""
+        """Return Σ_t (θ_t - θ̄)(θ_t - θ̄)ᵀ / (T - 1)."""
         centred = self.samples - self.mean
         return centred.T @ centred / (len(centred) - 1)
 
@@ -54,15 +54,15 @@ class SampleSet:
         return SampleSet(self.samples.to(device), self.chain.to(device))
 
     def moment_matched_kl(self, other: SampleSet) -> float:
-        """KL(N(m, C) ‖ N(m', C')) in nats, between the Gaussians of the two sets' means and full covariances.
+        """Return KL(N(m, C) ‖ N(m', C')) in nats, for Gaussians with the means and covariances of the two sets.
 
         With C = LLᵀ and C' = L'L'ᵀ it is Σ_j KL(N(0, s_j²) ‖ N(z_j, 1)), s the singular values of L'⁻¹L and
-        z = L'⁻¹(m' - m), whose length alone counts: rotating both Gaussians until they are diagonal leaves it.
+        z = L'⁻¹(m' - m). Only the length of z matters: rotating both Gaussians until they are diagonal preserves it.
         """
         if self.samples.shape[1] != other.samples.shape[1]:
             raise InvalidInput(
-                f"one set draws {self.samples.shape[1]} parameters and the other {other.samples.shape[1]}: "
-                "compare sample sets of one model"
+                f"one set has {self.samples.shape[1]} parameters and the other {other.samples.shape[1]}: "
+                "compare sample sets of the same model"
             )
         whiten = other._covariance_factor()
         relative = torch.linalg.solve_triangular(whiten, self._covariance_factor(), upper=False)
@@ -75,8 +75,8 @@ class SampleSet:
         covariance = self.covariance
         factor: Tensor
         factor, failed_at = torch.linalg.cholesky_ex(covariance)
-        clear = factor.diagonal().square() > _SINGULAR_BELOW * covariance.diagonal()
-        if draws <= parameters or int(failed_at) != 0 or not bool(clear.all()):
+        regular = factor.diagonal().square() > _SINGULAR_BELOW * covariance.diagonal()
+        if draws <= parameters or int(failed_at) != 0 or not bool(regular.all()):
             raise NumericalFailure(
                 f"the covariance of {draws} draws of {parameters} parameters is singular: "
                 "keep more samples (several times as many as parameters), or sample every parameter"

@@ -1,4 +1,4 @@
-"""Ways to apply an inverse Hessian: one that stores it, and three that only multiply by it."""
+"""Solvers of Hx = v: one that stores H, and three that only multiply by it."""
 
 from ml.solvers.cholesky import Solution, solve
 from ml.solvers.conjugate_gradients import solve_conjugate_gradients

@@ -1,4 +1,4 @@
-"""H⁻¹v by Cholesky factorisation: exact up to rounding, for Hessians small enough to store."""
+"""Cholesky solver for Hx = v: exact up to rounding, for Hessians small enough to store."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ml.errors import NumericalFailure
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """x with H x = v; `residual` is ‖v - H x‖₂ as computed, `converged` whether that is as small as was asked."""
+    """Solution of Hx = v. `residual` is ‖v - Hx‖₂ as computed; `converged` says whether it is within tolerance."""
 
     x: Tensor
     residual: float
@@ -21,6 +21,7 @@ class Solution:
 
 
 def solve(hessian: Tensor, vector: Tensor) -> Solution:
+    """Solve Hx = v. NumericalFailure unless H is positive definite."""
     factor, failed_at = torch.linalg.cholesky_ex(hessian)
     if int(failed_at) != 0:
         raise NumericalFailure(

@@ -1,4 +1,4 @@
-"""H⁻¹v by conjugate gradients: only products with H, as many as the tolerance asks for."""
+"""Conjugate gradients for Hx = v: products with H only, as many as the tolerance requires."""
 
 import math
 from collections.abc import Callable
@@ -17,12 +17,12 @@ def solve_conjugate_gradients(
     diagonal: Tensor | None = None,
     on_iterate: Callable[[Tensor], None] | None = None,
 ) -> Solution:
-    """Hestenes and Stiefel's method for a symmetric positive definite H, from x = 0.
+    """Solve Hx = v for a symmetric positive definite H by Hestenes and Stiefel's method, from x = 0.
 
-    Stops once ‖v - Hx‖ ≤ tolerance·‖v‖ by its own recursion, or after `max_iterations`: compare the returned
-    residual, which is measured with one more product, with what you need. With condition number κ the error in the
-    norm of H falls at least by (√κ-1)/(√κ+1) an iteration. `diagonal` preconditions: pass positive numbers close to
-    the diagonal of H. `on_iterate` is shown x after each product but the last, which only measures.
+    Stops once ‖v - Hx‖ ≤ tolerance·‖v‖ by its own recursion, or after `max_iterations`. The returned residual is
+    measured with one more product: compare it with what you need. With condition number κ the error in the norm of H
+    falls by a factor of at least (√κ-1)/(√κ+1) per iteration. `diagonal` is a preconditioner: pass positive numbers
+    close to the diagonal of H. `on_iterate` gets x after each product except the last, which only measures.
     """
     if not 0 < tolerance < 1 or max_iterations < 1:
         raise InvalidInput(
@@ -50,7 +50,7 @@ def solve_conjugate_gradients(
 
 
 def _positive(curvature: float, iterations: int) -> float:
-    """pᵀHp; a zero, a negative number and NaN alike mean that H is not positive definite as computed."""
+    """Return pᵀHp. Zero, a negative number or NaN means that H, as computed, is not positive definite."""
     if not 0 < curvature < math.inf:
         raise NumericalFailure(
             f"curvature {curvature:.3g} along direction {iterations + 1} of conjugate gradients: the Hessian is not "

@@ -1,8 +1,8 @@
-"""(A + τD)⁻¹v for one damping τ after another, D diagonal: products with A are shared by all of them.
+"""Solver of (A + τD)x = v for a sequence of dampings τ, D diagonal: all of them share the products with A.
 
-With B = D^(-½)AD^(-½) and b = D^(-½)v the system is (B + τ)u = b, x = D^(-½)u, and the spaces that Lanczos steps build
-for B from b are those for every B + τ (A. Frommer and P. Maass, 1999). For each τ the x found is that of conjugate
-gradients preconditioned by D, after as many products as the hardest τ so far has asked for.
+With B = D^(-½)AD^(-½) and b = D^(-½)v the system is (B + τ)u = b, x = D^(-½)u, and the Krylov spaces of B and b are
+those of every B + τ (A. Frommer and P. Maass, 1999). For each τ the solution is that of conjugate gradients
+preconditioned by D, after as many products as the hardest τ so far required.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ml.solvers.krylov import Krylov
 
 
 class DampedSystem:
-    """`products` counts those with A."""
+    """Linear system (A + τD)x = v. `products` counts the products with A."""
 
     def __init__(self, matvec: Callable[[Tensor], Tensor], vector: Tensor, diagonal: Tensor) -> None:
         if not bool((diagonal > 0).all()):
@@ -35,17 +35,17 @@ class DampedSystem:
         return len(self._space)
 
     def solve(self, damping: float, tolerance: float, max_products: int) -> Solution:
-        """Until ‖v - (A + τD)x‖ ≤ tolerance·‖v‖, or so many products were made, earlier dampings' among them."""
+        """Solve to ‖v - (A + τD)x‖ ≤ tolerance·‖v‖, or until `max_products`, those of earlier dampings included."""
         goal = tolerance * float(self._vector.norm())
         while True:
             if len(self._space) > 0:
-                solution = self._within(damping, goal)
+                solution = self._solve_in_space(damping, goal)
                 if solution.converged or len(self._space) >= max_products:
                     return solution
             self._space.grow()
 
-    def _within(self, damping: float, goal: float) -> Solution:
-        """The x of this space whose residual leads out of it. That residual is known without another product."""
+    def _solve_in_space(self, damping: float, goal: float) -> Solution:
+        """Return the x in this space whose residual is orthogonal to it. The residual needs no further product."""
         small = self._space.tridiagonal
         start = torch.zeros(len(small), 1, dtype=torch.float64)
         start[0] = self._length
@@ -56,8 +56,8 @@ class DampedSystem:
                 "positive definite curvature"
             )
         weights = torch.cholesky_solve(start, factor).flatten()
-        ahead, residual = self._space.ahead, 0.0
-        if ahead is not None:
-            residual = abs(self._space.outward * float(weights[-1])) * float((self._root * ahead).norm())
+        direction, residual = self._space.next_direction, 0.0
+        if direction is not None:
+            residual = abs(self._space.next_norm * float(weights[-1])) * float((self._root * direction).norm())
         x = (weights.to(self._root) @ self._space.basis) / self._root
         return Solution(x, residual, len(small), solver="conjugate gradients", converged=residual <= goal)

@@ -24,8 +24,8 @@ LOOSE = ml.Policy(1.0, level="estimated", rungs=("influence",))
 
 def sample_set() -> ml.SampleSet:
     mean, covariance = FAMILY.exact_posterior(ROWS)
-    noise = torch.randn(400, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    return ml.SampleSet(mean + noise @ torch.linalg.cholesky(covariance).T, torch.arange(4).repeat_interleave(100))
+    noise = torch.randn(2000, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    return ml.SampleSet(mean + noise @ torch.linalg.cholesky(covariance).T, torch.arange(4).repeat_interleave(500))
 
 
 def network_rows() -> Tensor:
@@ -47,7 +47,7 @@ def test_a_sample_set_takes_the_ladder_of_maps() -> None:
     expected = samples.forget(FAMILY, posterior, ROWS, FORGOTTEN, LOOSE)
     assert torch.equal(outcome.posterior.samples, expected.posterior.samples)
     assert outcome.certificate.level == "estimated"
-    assert ml.readiness(FAMILY, posterior, ROWS).numbers["draws"] == 400
+    assert ml.readiness(FAMILY, posterior, ROWS).numbers["draws"] == 2000
 
 
 def test_a_network_takes_the_ladder_of_networks() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ml.baselines.paper import PAPER, PaperRecipe, forget_samples, forget_variational
+from ml.baselines.paper import PAPER_RECIPE, PaperRecipe, forget_samples, forget_variational
 from ml.errors import InvalidInput, NumericalFailure
 from ml.inference.variational import train
 from ml.models.gmm import GaussianMixture
@@ -25,7 +25,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def test_the_default_recipe_is_the_paper_s() -> None:
-    assert PaperRecipe(group_size=4, solver="neumann", num_terms=32, num_samples=5) == PAPER
+    assert PaperRecipe(group_size=4, solver="neumann", num_terms=32, num_samples=5) == PAPER_RECIPE
 
 
 def test_a_variational_step_in_closed_form() -> None:
@@ -68,7 +68,7 @@ def test_the_recursion_goes_on_to_the_exact_inverse(scene: Scene) -> None:
     exact = forget_variational(scene.family, scene.posterior, scene.data, forgotten, EXACT).flat()
     gaps = [
         float((forget_variational(scene.family, scene.posterior, scene.data, forgotten, recipe).flat() - exact).norm())
-        for recipe in (replace(PAPER, num_terms=2), PAPER, replace(PAPER, num_terms=500))
+        for recipe in (replace(PAPER_RECIPE, num_terms=2), PAPER_RECIPE, replace(PAPER_RECIPE, num_terms=500))
     ]
     assert gaps[0] > gaps[1] > gaps[2]
     assert gaps[2] < 1e-12
@@ -95,7 +95,7 @@ def test_the_recursion_on_samples_goes_on_to_the_exact_inverse() -> None:
     forgotten = torch.arange(8)
     exact, short, long = (
         forget_samples(Mixture(), samples, data, forgotten, seeded(), recipe)
-        for recipe in (EXACT, PAPER, replace(PAPER, num_terms=200))
+        for recipe in (EXACT, PAPER_RECIPE, replace(PAPER_RECIPE, num_terms=200))
     )
     assert float((short - exact).norm()) > 1e-6
     assert torch.allclose(long, exact, rtol=0, atol=1e-11)

@@ -15,10 +15,10 @@ from ml.forgetting import network as network_forgetting
 from ml.forgetting.network import (
     DEFAULT_RECIPE,
     NetworkRecipe,
-    descended,
+    descend,
     forget_network,
     forget_network_samples,
-    influence,
+    influence_step,
     sampled_precision,
     trusted_step,
 )
@@ -67,7 +67,7 @@ def test_undamped_it_is_the_exact_influence_where_logits_are_linear() -> None:
     energy = NetworkEnergy(network, data, theta.unsqueeze(0))
     forgotten, precision = torch.arange(3), torch.full_like(theta, network.prior_std**-2)
     # The exact influence is a first-order answer: an agreement near 0 accepts it wherever it leads.
-    step = influence(energy, precision, forgotten, seeded(), replace(EXACT, min_agreement=1e-9))
+    step = influence_step(energy, precision, forgotten, seeded(), replace(EXACT, min_agreement=1e-9))
     matrix = dense_gauss_newton(network, theta, data[3:]) + torch.diag(precision)
     at = theta.clone().requires_grad_()
     group = torch.autograd.grad(-network.log_likelihood(at, data[:3]).sum(), at)[0]
@@ -80,10 +80,10 @@ def test_descent_brings_a_large_group_to_the_minimum_without_it() -> None:
     forgotten = torch.arange(30)
     truth = minimised(energy, rows_of(energy, forgotten))
     recipe = replace(DEFAULT_RECIPE, draws=2, large_share=0.3, descent=AveragedDescent(500, 300, 40, 1e-2))
-    step = influence(energy, posterior.std**-2, forgotten, seeded(), recipe)
-    far = descended(energy, step.drift, forgotten, seeded(), recipe)
+    step = influence_step(energy, posterior.std**-2, forgotten, seeded(), recipe)
+    far = descend(energy, step.drift, forgotten, seeded(), recipe)
     assert float((far - truth).norm()) < 0.5 * float((step.drift - truth).norm())
-    small = descended(energy, step.drift, forgotten, seeded(), replace(recipe, large_share=0.31))
+    small = descend(energy, step.drift, forgotten, seeded(), replace(recipe, large_share=0.31))
     assert small is step.drift
 
 
@@ -113,7 +113,9 @@ def test_the_agreement_is_one_where_the_energy_is_quadratic() -> None:
 
 def test_where_the_first_agrees_bolder_steps_are_tried() -> None:
     energy, posterior = trained(OneLayer(), 200, std=0.02)
-    step = influence(energy, posterior.std**-2, torch.tensor([0, 7, 9]), seeded(), replace(DEFAULT_RECIPE, draws=2))
+    step = influence_step(
+        energy, posterior.std**-2, torch.tensor([0, 7, 9]), seeded(), replace(DEFAULT_RECIPE, draws=2)
+    )
     assert step.damping < DEFAULT_RECIPE.damping
     assert step.agreement >= DEFAULT_RECIPE.min_agreement
     assert step.products >= 2
@@ -150,7 +152,7 @@ def test_it_gives_up_where_no_damping_is_enough(monkeypatch: pytest.MonkeyPatch)
     energy, posterior = trained(OneLayer(), 60, std=0.02)
     monkeypatch.setattr(network_forgetting, "_tilted", lambda *_: lambda _drift: 1.0)
     with pytest.raises(NumericalFailure, match="Train it to convergence"):
-        influence(energy, posterior.std**-2, torch.tensor([0, 1]), seeded(), EXACT)
+        influence_step(energy, posterior.std**-2, torch.tensor([0, 1]), seeded(), EXACT)
 
 
 def test_nothing_to_do_is_no_step() -> None:
@@ -199,12 +201,12 @@ def test_all_samples_drift_alike_and_keep_their_chains() -> None:
     before = SampleSet(posterior.mean + 0.02 * noise, torch.arange(10) % 2)
     forgotten = torch.nonzero(energy.data[:, -1] == 1).flatten()[:15]
     after = forget_network_samples(TINY, before, energy.data, forgotten, seeded(), replace(DEFAULT_RECIPE, draws=4))
-    moved = after.sample_set.samples - before.samples
+    moved = after.posterior.samples - before.samples
     assert torch.allclose(moved, moved[0].expand(10, -1), rtol=0, atol=1e-14)
     assert float(moved[0].norm()) > 1e-3
-    assert torch.equal(after.sample_set.chain, before.chain)
+    assert torch.equal(after.posterior.chain, before.chain)
     again = forget_network_samples(TINY, before, energy.data, forgotten, seeded(), replace(DEFAULT_RECIPE, draws=4))
-    assert torch.equal(again.sample_set.samples, after.sample_set.samples)
+    assert torch.equal(again.posterior.samples, after.posterior.samples)
 
 
 def test_samples_descend_for_groups_for_which_a_posterior_at_rest_does_not() -> None:
@@ -214,7 +216,7 @@ def test_samples_descend_for_groups_for_which_a_posterior_at_rest_does_not() -> 
     still = forget_network(TINY, posterior, energy.data, forgotten, seeded(), replace(DEFAULT_RECIPE, draws=2))
     assert torch.equal(still.posterior.mean, posterior.mean + still.step.drift)
     after = forget_network_samples(TINY, samples, energy.data, forgotten, seeded())
-    assert not torch.allclose(after.sample_set.samples, samples.samples + after.step.drift, rtol=0, atol=1e-4)
+    assert not torch.allclose(after.posterior.samples, samples.samples + after.step.drift, rtol=0, atol=1e-4)
 
 
 def test_the_sampled_precision_is_near_the_exact_diagonal() -> None:
@@ -240,7 +242,7 @@ def test_a_single_retained_row_both_gives_the_curvature_and_judges() -> None:
     network = OneLayer()
     data, theta = labelled_rows(network, 2), 0.1 * random_theta(network)
     energy = NetworkEnergy(network, data, theta.unsqueeze(0))
-    step = influence(energy, torch.full_like(theta, 4.0), torch.tensor([0]), seeded(), DEFAULT_RECIPE)
+    step = influence_step(energy, torch.full_like(theta, 4.0), torch.tensor([0]), seeded(), DEFAULT_RECIPE)
     assert float(step.drift.norm()) > 0
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ml.baselines.paper import PaperRecipe, forget_samples
 from ml.errors import InvalidInput, NumericalFailure
 from ml.forgetting.retained import retained_rows
-from ml.forgetting.samples import Moved, affine_map, affine_map_matrix_free, shift, transport
+from ml.forgetting.samples import MovedSamples, affine_map, affine_map_matrix_free, shift, transport
 from ml.models.likelihood import Likelihood
 from ml.models.potential import Potential
 from ml.models.synthetic import synthetic_mixture
@@ -210,7 +210,7 @@ def test_the_paper_s_shift_in_small_groups_leaves_the_width(paper: Scenario) -> 
     assert 1 < paper.kl([moved]) < 3
 
 
-Map = Callable[[Likelihood, Tensor, Tensor, Tensor], Moved]
+Map = Callable[[Likelihood, Tensor, Tensor, Tensor], MovedSamples]
 
 
 @pytest.mark.parametrize("move", [shift, affine_map, affine_map_matrix_free])

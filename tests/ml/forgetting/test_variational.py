@@ -4,20 +4,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from ml.forgetting.variational import influence_step, newton_step
+from ml.forgetting.variational import influence_step
 from ml.inference.variational import train
 from ml.models.gmm import GaussianMixture
+from ml.models.newton import newton_step
 from ml.models.synthetic import synthetic_mixture
 from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.conftest import Scene
 
 
-def distance(one: MeanFieldGaussian, other: MeanFieldGaussian) -> float:
-    return float((one.flat() - other.flat()).norm())
+def distance(first: MeanFieldGaussian, second: MeanFieldGaussian) -> float:
+    return float((first.flat() - second.flat()).norm())
 
 
 def conjugate(data: Tensor, prior_std: float) -> MeanFieldGaussian:
-    """The exact posterior of one component."""
+    """Return the exact posterior of one component."""
     precision = prior_std**-2 + len(data)
     mean = data.sum(0, keepdim=True) / precision
     return MeanFieldGaussian(mean, torch.full_like(mean, precision**-0.5))
@@ -32,10 +33,10 @@ def test_on_a_conjugate_model_one_influence_step_equals_retraining(removed: int)
     assert distance(processed, conjugate(data[removed:], 0.8)) < 1e-13
 
 
-def test_a_newton_step_on_retained_data_finds_the_conjugate_mean() -> None:
+def test_a_newton_step_on_the_retained_rows_reaches_the_conjugate_mean() -> None:
     family, data = GaussianMixture(1, 2, 0.8), synthetic_mixture(200, seed=0)[0]
     retained = data[50:]
-    processed = newton_step(family, conjugate(data, 0.8), retained)
+    processed = newton_step(family, family.expand(conjugate(data, 0.8), retained), retained).posterior
     assert torch.allclose(processed.mean, conjugate(retained, 0.8).mean, rtol=0, atol=1e-13)
 
 

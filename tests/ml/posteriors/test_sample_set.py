@@ -78,7 +78,7 @@ def test_a_singular_covariance_asks_for_more_samples(singular: SampleSet) -> Non
 
 
 def test_sets_of_different_models_cannot_be_compared() -> None:
-    with pytest.raises(InvalidInput, match="one model"):
+    with pytest.raises(InvalidInput, match="same model"):
         drawn(0, parameters=3).moment_matched_kl(drawn(0, parameters=4))
 
 

@@ -22,10 +22,10 @@ def test_the_basis_is_orthonormal_and_shows_the_matrix_tridiagonal() -> None:
     assert torch.allclose(basis @ basis.T, torch.eye(25, dtype=torch.float64), atol=1e-12)
     assert torch.allclose(basis @ matrix @ basis.T, space.tridiagonal, atol=1e-9)
     assert torch.allclose(basis[0], start / start.norm())
-    ahead = space.ahead
+    ahead = space.next_direction
     assert ahead is not None
     outward = matrix @ basis[-1] - basis.T @ (basis @ (matrix @ basis[-1]))
-    assert torch.allclose(outward, space.outward * ahead, atol=1e-9)
+    assert torch.allclose(outward, space.next_norm * ahead, atol=1e-9)
 
 
 def test_it_ends_where_nothing_leads_out() -> None:
@@ -33,10 +33,10 @@ def test_it_ends_where_nothing_leads_out() -> None:
     space = Krylov(lambda vector: curvature * vector, torch.ones(15, dtype=torch.float64))
     for _ in range(3):
         space.grow()
-    assert space.ahead is None
-    assert space.outward == 0
+    assert space.next_direction is None
+    assert space.next_norm == 0
     assert torch.allclose(torch.linalg.eigvalsh(space.tridiagonal), curvature[:3])
-    with pytest.raises(ValueError, match="holds the answer"):
+    with pytest.raises(ValueError, match="invariant"):
         space.grow()
 
 
