@@ -5,7 +5,7 @@
     python examples/models.py linear-regression samples
     python examples/models.py mlp             # a network: variational parameters only
 
-The models are trained here by Lethe's own code. Yours may come from anywhere: docs/models.md says what the files hold.
+The models are trained by Lethe's own code. Yours may come from any library: docs/reference/models.md describes the files.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Example:
         return ml.build_family(self.family, self.config)
 
     def posterior(self, kind: str) -> bytes:
-        """`mean` and `std`, or `samples` and `chain`, as safetensors."""
+        """Return `mean` and `std`, or `samples` and `chain`, as safetensors."""
         trained = ml.train(self.model, self.data, self.model.initial(self.data, seed=0)).posterior
         if kind == "variational":
             return trained.to_bytes()
@@ -57,13 +57,13 @@ class Example:
         return sample(self.model, self.data, start, SAFE_SGLD, generator).sample_set.to_bytes()
 
     def policy(self, kind: str) -> dict[str, Any] | None:
-        """What its certificates can meet; None for a kind that cannot be registered."""
+        """Return a policy that its certificates can meet; None for a kind that cannot be registered."""
         return POLICIES[kind]
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkExample(Example):
-    """Of networks nothing is proved, and of their samples nothing certified."""
+    """A network: its certificates are estimates, and its samples cannot be certified."""
 
     def posterior(self, kind: str) -> bytes:
         training = replace(SAFE_BNN, iterations=1_000, decay_every=250, learning_rate=1e-2)
@@ -78,7 +78,7 @@ def examples() -> Iterator[Example]:
     features = torch.randn(PEOPLE * ROWS_EACH, 2, generator=generator, dtype=torch.float64)
     noise = torch.randn(PEOPLE * ROWS_EACH, 1, generator=generator, dtype=torch.float64)
     signal = features @ torch.tensor([[1.0], [-0.5]], dtype=torch.float64) + noise
-    # The target is the last column; an intercept would be a column of ones.
+    # The target is the last column. An intercept would be a column of ones.
     linear = torch.cat([features, signal], 1)
     yield Example("linear-regression", {"dimensions": 2, "noise_std": 1.0, "prior_std": 1.0}, linear)
     logistic = torch.cat([features, (signal > 0).double()], 1)
@@ -86,14 +86,14 @@ def examples() -> Iterator[Example]:
     softmax = torch.cat([features, (signal > -1).double() + (signal > 1).double()], 1)
     config = {"dimensions": 2, "classes": 3, "prior_std": 1.0, "draws": 16, "seed": 0}
     yield Example("softmax-regression", config, softmax)
-    # A mixture has no target. Its two groups stand apart, so that a chain stays with one naming of them.
+    # A mixture has no target. Its two groups are far apart, so that a chain never swaps their labels.
     mixture = features + 3 * torch.sign(features[:, :1])
     yield Example("gaussian-mixture", {"components": 2, "dimensions": 2, "prior_std": 3.0}, mixture)
     yield network_example()
 
 
 def network_example() -> NetworkExample:
-    """Eight features and one of three classes. A network may have its rows in float32, and computes in it then."""
+    """Return a classifier of eight features and three classes, in float32: networks compute in the type of the rows."""
     generator = torch.Generator().manual_seed(0)
     features, weights = torch.randn(1_000, 8, generator=generator), torch.randn(8, 3, generator=generator)
     labels = torch.multinomial((features @ weights).softmax(1), 1, generator=generator)
@@ -120,12 +120,12 @@ def register(
 
 
 def forget(engineer: Client, compliance: Client, model_id: str, row: int) -> Verified:
-    """Delete whose row it is, from this model only, and check the certificate against the pulled posterior."""
+    """Delete the owner of a row from one model, and verify the certificate against the new posterior."""
     receipt = compliance.delete([person(row)], models=[model_id])
-    ended = compliance.wait(receipt["id"])
-    if ended["status"] != "completed":
-        raise SystemExit(f"deletion {receipt['id']}: {ended['models'][0]['failure']}")
-    certificate = compliance.certificate(ended["models"][0]["certificate"])
+    deletion = compliance.wait(receipt["id"])
+    if deletion["status"] != "completed":
+        raise SystemExit(f"deletion {receipt['id']}: {deletion['models'][0]['failure']}")
+    certificate = compliance.certificate(deletion["models"][0]["certificate"])
     return verify(certificate, compliance.keys(), engineer.posterior(model_id))
 
 
@@ -142,8 +142,8 @@ def main(families: list[str], kinds: list[str]) -> None:
                     model_id = register(engineer, example, kind, posterior, policy)["id"]
                     ready = engineer.readiness(model_id)["ready"]
                     bound = forget(engineer, compliance, model_id, row=0).predicate["bound"]
-                    told = f"epsilon {bound['epsilon']:.1e}, level {bound['level']}"
-                    print(f"{example.family:20} {kind:12} ready: {ready}, forgotten and verified: {told}")
+                    level = f"epsilon {bound['epsilon']:.1e}, level {bound['level']}"
+                    print(f"{example.family:20} {kind:12} ready: {ready}, forgotten and verified: {level}")
 
 
 if __name__ == "__main__":

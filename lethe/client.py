@@ -1,4 +1,4 @@
-"""A small typed client for the API: what the demo and the tests use, and what you may use."""
+"""A small typed client for the API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Content = bytes | IO[bytes]
 
 
 class LetheError(Exception):
-    """The service refused; `problem` is its RFC 9457 answer."""
+    """The service refused the request; `problem` is its RFC 9457 problem document."""
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
         super().__init__(
@@ -31,10 +31,10 @@ class LetheError(Exception):
 
 
 class Client:
-    """One token, one role. Use several clients for several roles.
+    """A client with one token, and so with one role. Use several clients for several roles.
 
-    A service that is away (no connection, or 503) is tried again for `patience` seconds, whenever repeating the
-    request is safe: it only reads, or it carries an idempotency key.
+    If the service is unavailable (no connection, or 503), requests that are safe to repeat, which read or carry an
+    idempotency key, are retried for `patience` seconds.
     """
 
     def __init__(self, base_url: str, token: str, timeout: float = 30.0, patience: float = 30.0) -> None:
@@ -57,7 +57,7 @@ class Client:
         subjects: Sequence[Mapping[str, str]],
         never_seen: Content | None = None,
     ) -> dict[str, Any]:
-        """Register a model; `subjects` says whose each row of `records` is. Open files are sent piece by piece."""
+        """Register a model; `subjects` has the owner of each row of `records`. Open files are streamed."""
         files: dict[str, Content] = {
             "manifest": json.dumps(dict(manifest)).encode(),
             "posterior": posterior,
@@ -69,7 +69,7 @@ class Client:
         return self._json("POST", "/api/v1/models", files=files)
 
     def import_model(self, manifest: Mapping[str, Any], location: Mapping[str, str]) -> dict[str, Any]:
-        """Register a model whose files lie on the server: `location` names them, relative to its import root."""
+        """Register a model from files on the server; `location` has their paths relative to its import root."""
         body = {"manifest": dict(manifest), "location": dict(location)}
         return self._json("POST", "/api/v1/models/import", json=body)
 
@@ -77,15 +77,15 @@ class Client:
         return self._json("GET", f"/api/v1/models/{model_id}")
 
     def readiness(self, model_id: str, timeout: float = 60.0) -> dict[str, Any]:
-        """What can be certified of the current version; waits until a worker has looked at it."""
-        found = _poll(
+        """Return the readiness of the current version; waits until a worker has checked it."""
+        model = _poll(
             lambda: self.model(model_id), lambda model: model["readiness"] is not None, timeout, f"model {model_id}"
         )
-        readiness: dict[str, Any] = found["readiness"]
+        readiness: dict[str, Any] = model["readiness"]
         return readiness
 
     def posterior(self, model_id: str) -> bytes:
-        """The current posterior, as safetensors."""
+        """Return the current posterior, as safetensors."""
         return self._send("GET", f"/api/v1/models/{model_id}/artifact").content
 
     def delete(
@@ -97,14 +97,14 @@ class Client:
         records: Sequence[Mapping[str, Any]] = (),
         callback_urls: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Ask for a deletion, of people or of single records; returns the receipt.
+        """Request a deletion of people or of single records; returns the deletion with its receipt.
 
-        Sending it again with the same key is harmless.
+        Repeating the call with the same idempotency key changes nothing.
         """
-        named = {"subjects": subjects, "records": records, "callback_urls": callback_urls}
+        lists = {"subjects": subjects, "records": records, "callback_urls": callback_urls}
         body: dict[str, Any] = {
             "regulation": regulation,
-            **{name: list(given) for name, given in named.items() if given},
+            **{name: list(items) for name, items in lists.items() if items},
         }
         if models is not None:
             body["models"] = list(models)
@@ -114,14 +114,14 @@ class Client:
     def delete_many(
         self, requests: Sequence[Mapping[str, Any]], idempotency_key: str | None = None
     ) -> list[dict[str, Any]]:
-        """Up to 10,000 deletions at once, each as the API takes it; for each, in order, a receipt or what was wrong."""
+        """Request up to 10,000 deletions; returns a receipt or a problem for each, in order."""
         headers = {
             "Idempotency-Key": idempotency_key or str(uuid.uuid4()),
             "Content-Type": "application/x-ndjson",
         }
         content = "".join(f"{json.dumps(dict(request))}\n" for request in requests)
-        answer = self._send("POST", "/api/v1/deletions/bulk", content=content, headers=headers)
-        return [json.loads(line) for line in answer.text.splitlines()]
+        response = self._send("POST", "/api/v1/deletions/bulk", content=content, headers=headers)
+        return [json.loads(line) for line in response.text.splitlines()]
 
     def deletion(self, deletion_id: str) -> dict[str, Any]:
         return self._json("GET", f"/api/v1/deletions/{deletion_id}")
@@ -129,29 +129,29 @@ class Client:
     def wait(
         self, deletion_id: str, timeout: float = 120.0, on_progress: Callable[[dict[str, Any]], None] | None = None
     ) -> dict[str, Any]:
-        """Poll until the deletion has ended. `on_progress` is told of it each time: `models` has phase and percent."""
+        """Poll until the deletion has ended. `on_progress` gets each state; its `models` have phase and percent."""
 
-        def look() -> dict[str, Any]:
-            found = self.deletion(deletion_id)
+        def fetch() -> dict[str, Any]:
+            deletion = self.deletion(deletion_id)
             if on_progress is not None:
-                on_progress(found)
-            return found
+                on_progress(deletion)
+            return deletion
 
-        return _poll(look, lambda found: found["status"] in TERMINAL, timeout, f"deletion {deletion_id}")
+        return _poll(fetch, lambda deletion: deletion["status"] in TERMINAL, timeout, f"deletion {deletion_id}")
 
     def certificate(self, path: str, form: str = "json") -> bytes:
-        """Download a certificate by the path that a deletion names: the bundle, or `pdf` or `html` to read."""
+        """Download a certificate by its path in the deletion: the `json` bundle, or `pdf` or `html` to read."""
         return self._send("GET", f"{path}.{form}").content
 
     def download(self, deletion_id: str, folder: Path, form: str = "json") -> list[Path]:
-        """Write every certificate of a deletion, and the keys to verify them with, into a folder.
+        """Write the certificates of a deletion, and the keys that verify them, into a folder.
 
-        Returns the certificates' files; none as long as there is none.
+        Returns the paths of the certificates, an empty list before there are any.
         """
-        found = self.deletion(deletion_id)
-        paths = {f"certificate-{one['model_id']}.{form}": one["certificate"] for one in found["models"]}
-        if found["absence"]:
-            paths = {f"absence-{deletion_id}.{form}": found["absence"]}
+        deletion = self.deletion(deletion_id)
+        paths = {f"certificate-{model['model_id']}.{form}": model["certificate"] for model in deletion["models"]}
+        if deletion["absence"]:
+            paths = {f"absence-{deletion_id}.{form}": deletion["absence"]}
         ready = {folder / name: path for name, path in paths.items() if path}
         if ready:
             folder.mkdir(parents=True, exist_ok=True)
@@ -161,21 +161,21 @@ class Client:
         return list(ready)
 
     def keys(self) -> bytes:
-        """The list of keys to verify with. Keep it where an auditor trusts it more than this service."""
+        """Return the list of keys for verification. Keep it where an auditor trusts it more than this service."""
         return self._send("GET", "/api/v1/log/keys").content
 
     def checkpoint(self) -> str:
-        """The newest checkpoint of the log. Keep it: nobody can rewrite the log behind it unnoticed."""
+        """Return the newest checkpoint of the log. Keep it: it reveals any later rewrite of the log up to it."""
         return self._send("GET", "/api/v1/log/checkpoint").text
 
     def log_entries(self, start: int, count: int) -> list[bytes]:
-        """Entries of the log, as they were hashed."""
+        """Return entries of the log, as the bytes that were hashed."""
         params = {"start": start, "count": count}
         return self._send("GET", "/api/v1/log/entries", params=params).content.splitlines()
 
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self._send(method, path, **options).json()
-        return answer
+        document: dict[str, Any] = self._send(method, path, **options).json()
+        return document
 
     def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
         repeatable = method == "GET" or "Idempotency-Key" in options.get("headers", {})
@@ -184,8 +184,8 @@ class Client:
             try:
                 return self._try(method, path, **options)
             except (httpx.TransportError, LetheError) as error:
-                away = isinstance(error, httpx.TransportError) or error.status == 503
-                if not away or time.monotonic() > deadline:
+                unavailable = isinstance(error, httpx.TransportError) or error.status == 503
+                if not unavailable or time.monotonic() > deadline:
                     raise
             time.sleep(POLL_SECONDS)
 
@@ -198,13 +198,13 @@ class Client:
 
 
 def _poll(
-    look: Callable[[], dict[str, Any]], done: Callable[[dict[str, Any]], bool], timeout: float, what: str
+    fetch: Callable[[], dict[str, Any]], is_done: Callable[[dict[str, Any]], bool], timeout: float, name: str
 ) -> dict[str, Any]:
     deadline = time.monotonic() + timeout
     while True:
-        found = look()
-        if done(found):
-            return found
+        state = fetch()
+        if is_done(state):
+            return state
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{what} is still {found.get('status', 'unchecked')} after {timeout:.0f} s")
+            raise TimeoutError(f"{name} is still {state.get('status', 'unchecked')} after {timeout:.0f} s")
         time.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""A progress bar for each piece of long work, on standard error so that results can be piped."""
+"""Progress bars on standard error, so that results can be piped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OnProgress = Callable[[str, float], None]
 
 @contextmanager
 def stages() -> Iterator[Callable[[str], OnProgress]]:
-    """Yields a maker of `on_progress(stage, fraction)` callbacks, one bar for each name."""
+    """Yield a function that adds a bar with a name and returns its `on_progress(stage, fraction)` callback."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
 

@@ -1,4 +1,4 @@
-"""A real witness over HTTP, as in C2SP's tlog-witness: keeps the last checkpoint and signs what continues it."""
+"""A real witness over HTTP (C2SP tlog-witness): it keeps the last checkpoint and cosigns those that extend it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from service.store.log.checkpoints import Note, parse
+from service.store.log.checkpoints import Note, parse_note
 from service.store.log.merkle import node_hash
 
 
 def roots(old: int, new: int, old_root: bytes, proof: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """Both roots that a proof of consistency leads to, as RFC 9162, 2.1.4.2 computes them."""
+    """Return both roots that a consistency proof leads to (RFC 9162, 2.1.4.2)."""
     steps = [old_root, *proof] if old & (old - 1) == 0 else list(proof)
     first, last = old - 1, new - 1
     while first % 2:
@@ -37,19 +37,18 @@ def roots(old: int, new: int, old_root: bytes, proof: Sequence[bytes]) -> tuple[
 
 @dataclass
 class Witness:
-    """Also takes PUT, as an archive of checkpoints would. `statuses` are answered first, one after another."""
+    """Also accepts PUT, like an archive of checkpoints. The first requests are answered with `statuses`."""
 
     port: int
     log_key: bytes
     key: Ed25519PrivateKey = field(default_factory=lambda: Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
     name: str = "witness.example/w1"
-    seen: Note | None = None
+    last_note: Note | None = None
     statuses: list[int] = field(default_factory=list)
-    asked: list[int] = field(default_factory=list)
-    """What it answered, in order."""
+    answers: list[int] = field(default_factory=list)
+    """Statuses of its answers so far."""
     stored: list[str] = field(default_factory=list)
-    wrong: bool = False
-    """Signs something else."""
+    signs_other_text: bool = False
 
     @property
     def url(self) -> str:
@@ -63,24 +62,24 @@ class Witness:
     def add(self, body: str) -> tuple[int, str]:
         head, _, note_text = body.partition("\n\n")
         old_line, *proof = head.split("\n")
-        note, old = parse(note_text), int(old_line.removeprefix("old "))
+        note, old = parse_note(note_text), int(old_line.removeprefix("old "))
         Ed25519PublicKey.from_public_bytes(self.log_key).verify(note.signatures[0].value, note.text.encode())
-        known = self.seen.size if self.seen else 0
-        if old != known:
-            return 409, f"{known}\n"
-        if self.seen and note.size > old:
+        last_size = self.last_note.size if self.last_note else 0
+        if old != last_size:
+            return 409, f"{last_size}\n"
+        if self.last_note and note.size > old:
             steps = [base64.b64decode(step) for step in proof]
-            if roots(old, note.size, self.seen.root, steps) != (self.seen.root, note.root):
+            if roots(old, note.size, self.last_note.root, steps) != (self.last_note.root, note.root):
                 return 422, "no such log\n"
-        elif proof or (self.seen and self.seen.root != note.root):
-            return 409, f"{known}\n"
-        self.seen = note
+        elif proof or (self.last_note and self.last_note.root != note.root):
+            return 409, f"{last_size}\n"
+        self.last_note = note
         return 200, self._cosignature(note)
 
     def _cosignature(self, note: Note) -> str:
-        moment = int(time.time())
-        text = note.text.replace("\n", "\n\n") if self.wrong else note.text
-        signed = moment.to_bytes(8, "big") + self.key.sign(f"cosignature/v1\ntime {moment}\n{text}".encode())
+        timestamp = int(time.time())
+        text = note.text.replace("\n", "\n\n") if self.signs_other_text else note.text
+        signed = timestamp.to_bytes(8, "big") + self.key.sign(f"cosignature/v1\ntime {timestamp}\n{text}".encode())
         return f"— {self.name} {base64.b64encode(self._hash() + signed).decode()}\n"
 
     def _hash(self) -> bytes:
@@ -89,13 +88,13 @@ class Witness:
 
 
 @contextmanager
-def witnessing(log_key: bytes) -> Iterator[Witness]:
+def run_witness(log_key: bytes) -> Iterator[Witness]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self._body()
             status, text = (witness.statuses.pop(0), "") if witness.statuses else witness.add(body)
             assert self.path == "/add-checkpoint"
-            witness.asked.append(status)
+            witness.answers.append(status)
             self._answer(status, text)
 
         def do_PUT(self) -> None:

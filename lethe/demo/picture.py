@@ -1,4 +1,4 @@
-"""The demo's picture: the mixture before, after, and retrained without the forgotten people."""
+"""The figure of the demo: the mixture before, after forgetting, and retrained without the forgotten people."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PANELS = ("before", "after forgetting", "retrained without them")
 
 
 def draw(path: Path, points: torch.Tensor, forgotten: torch.Tensor, posteriors: Sequence[ml.MeanFieldGaussian]) -> Path:
-    """Three panels; the old centres stay visible as crosses, so that one sees what moved."""
-    kept = torch.ones(len(points), dtype=torch.bool)
-    kept[forgotten] = False
+    """Draw three panels. The old centres stay visible as crosses, to show what moved."""
+    retained = torch.ones(len(points), dtype=torch.bool)
+    retained[forgotten] = False
     figure = Figure(figsize=(13.5, 4.8), layout="constrained")
     axes = figure.subplots(1, len(PANELS), sharex=True, sharey=True)
     for axis, title, posterior in zip(axes, PANELS, posteriors, strict=True):
-        shown = points if posterior is posteriors[0] else points[kept]
+        shown = points if posterior is posteriors[0] else points[retained]
         axis.scatter(*shown.T, s=4, c=_nearest(shown, posterior), cmap="tab10", vmax=9, alpha=0.5, linewidths=0)
         if posterior is not posteriors[0]:
             axis.scatter(*points[forgotten].T, s=6, facecolors="none", edgecolors="0.6", linewidths=0.4)
@@ -42,7 +42,7 @@ def _nearest(points: torch.Tensor, posterior: ml.MeanFieldGaussian) -> torch.Ten
 
 
 def _mark_centres(axis: Axes, posterior: ml.MeanFieldGaussian) -> None:
-    """Each component's centre with its posterior's two standard deviations, and the unit circle of its points."""
+    """Draw each centre with two posterior standard deviations, and the unit circle of its points."""
     for mean, std in zip(posterior.mean.tolist(), posterior.std.tolist(), strict=True):
         axis.add_patch(Circle((mean[0], mean[1]), 1.0, fill=False, color="black", linewidth=0.8, linestyle="--"))
         axis.errorbar(

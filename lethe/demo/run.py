@@ -1,4 +1,4 @@
-"""`lethe demo`: the whole line, for real, with a person watching."""
+"""`lethe demo`: a deletion from training to a verified certificate, on a real service."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ START_SECONDS, FORGET_SECONDS = 60.0, 120.0
 
 
 @dataclass(frozen=True)
-class Scene:
-    """Data, whose it is, and the model trained on it."""
+class TrainedModel:
+    """The data, its owners, and the model trained on it."""
 
     points: torch.Tensor
     people: Sequence[Mapping[str, str]]
@@ -45,13 +45,13 @@ class Scene:
     posterior: ml.MeanFieldGaussian
 
     def rows_of(self, count: int) -> torch.Tensor:
-        """The rows of the first `count` people."""
+        """Return the rows of the first `count` people."""
         return torch.arange(count * (POINTS // PEOPLE))
 
 
 @dataclass(frozen=True)
-class Ending:
-    """What the service handed over."""
+class Downloads:
+    """What the service issued: certificates, keys and the current posterior."""
 
     certificates: Sequence[bytes]
     keys: bytes
@@ -59,33 +59,33 @@ class Ending:
 
 
 class DemoFailed(Exception):
-    """The demo cannot go on; the message says where to look."""
+    """The demo cannot go on; the message gives the reason."""
 
 
 def run_demo(folder: Path, subjects: int, console: Console) -> int:
-    """Returns the exit code: 0 only if every certificate holds and the bound is not below the true divergence."""
+    """Run the demo and return its exit code: 0 if every certificate is valid and bounds the true divergence."""
     data_dir = folder.resolve()
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     try:
         with _service(data_dir) as service, Progress(*columns, console=console) as progress:
-            scene = _train(progress)
+            model = _train(progress)
             _await_ready(service, progress)
-            ending = _delete(service, scene, subjects, progress)
+            downloads = _delete(service, model, subjects, progress)
     except DemoFailed as reason:
         console.print(f"[bold red]The demo failed:[/bold red] {reason}", highlight=False)
         return 1
-    # From here on the service is stopped: nothing but the files it handed over is left.
-    final = _verify_offline(ending, console)
+    # The service is stopped now; the rest uses only the downloaded files.
+    final = _verify_offline(downloads, console)
     if final is None:
         return 1
-    certificate, key = _keep(data_dir, ending, final)
-    forgotten = scene.rows_of(subjects)
-    seconds_retrain, retrained = _retrain(scene, forgotten)
-    after = ml.MeanFieldGaussian.from_bytes(ending.posterior)
-    picture = draw(data_dir / "mixture.png", scene.points, forgotten, [scene.posterior, after, retrained])
+    certificate, key = _save(data_dir, downloads, final)
+    forgotten = model.rows_of(subjects)
+    seconds_retrain, retrained = _retrain(model, forgotten)
+    after = ml.MeanFieldGaussian.from_bytes(downloads.posterior)
+    picture = draw(data_dir / "mixture.png", model.points, forgotten, [model.posterior, after, retrained])
     true_kl = after.kl(retrained)
-    console.print(_table(subjects, final.predicate, scene.posterior.kl(retrained), true_kl, seconds_retrain))
+    console.print(_table(subjects, final.predicate, model.posterior.kl(retrained), true_kl, seconds_retrain))
     console.print(
         f"Certificate: {certificate}\nKeys:        {key}\nPicture:     {picture}", highlight=False, soft_wrap=True
     )
@@ -107,11 +107,11 @@ class Service:
 
 @contextmanager
 def _service(data_dir: Path) -> Iterator[Service]:
-    """`lethe up` as anybody would start it, on a free port, with its logs out of the way."""
+    """Run `lethe up` as a user would, on a free port, with its logs in a file."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    # Embedded, whatever the environment says: a demo must not write into somebody's PostgreSQL.
+    # Always embedded, whatever the environment says: the demo must not write to a real PostgreSQL.
     env = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
     command = [sys.executable, "-m", "lethe", "up", "--data-dir", str(data_dir), "--port", str(port)]
     log_file = data_dir / "service.log"
@@ -126,18 +126,18 @@ def _service(data_dir: Path) -> Iterator[Service]:
         process.wait()
 
 
-def _train(progress: Progress) -> Scene:
+def _train(progress: Progress) -> TrainedModel:
     task = progress.add_task(f"Training a Gaussian mixture on {POINTS:,} points of {PEOPLE} people", total=None)
-    torch.set_num_threads(1)  # as the worker does for data this small, so that the times compare
+    torch.set_num_threads(1)  # like the worker for data of this size, so that times are comparable
     points, labels = ml.synthetic_mixture(POINTS, seed=SEED)
-    # Each person's points lie together: forgetting a few people then visibly moves the model.
+    # Give each person neighbouring points, so that forgetting a few people visibly moves the model.
     points = points[torch.argsort(labels * 100 + points[:, 0])].contiguous()
     family = ml.build_family("gaussian-mixture", CONFIG)
     start = family.initial(points, SEED)
     trained = ml.train(family, points, start)
     people = [{"identity_type": "email", "identity_value": f"person-{i:03}@example.org"} for i in range(PEOPLE)]
     progress.update(task, total=1, completed=1)
-    return Scene(points, people, family, start, trained.posterior)
+    return TrainedModel(points, people, family, start, trained.posterior)
 
 
 def _await_ready(service: Service, progress: Progress) -> None:
@@ -147,7 +147,7 @@ def _await_ready(service: Service, progress: Progress) -> None:
         if service.process.poll() is not None:
             raise DemoFailed(service.log_file.read_text().splitlines()[-1])
         if time.monotonic() > deadline:
-            raise DemoFailed(f"the service did not get ready in {START_SECONDS:.0f} s; {service.log_file} says why")
+            raise DemoFailed(f"the service was not ready after {START_SECONDS:.0f} s; see {service.log_file}")
         time.sleep(0.1)
     progress.update(task, total=1, completed=1)
 
@@ -159,34 +159,35 @@ def _is_ready(url: str) -> bool:
         return False
 
 
-def _delete(service: Service, scene: Scene, subjects: int, progress: Progress) -> Ending:
+def _delete(service: Service, model: TrainedModel, subjects: int, progress: Progress) -> Downloads:
     with service.client("engineer") as engineer, service.client("compliance") as compliance:
-        model = _register(engineer, scene, progress)
-        receipts = _post(compliance, model, scene.people[:subjects], progress)
+        model_id = _register(engineer, model, progress)
+        receipts = _post(compliance, model_id, model.people[:subjects], progress)
         certificates = _wait(compliance, receipts, progress)
-        return Ending(
+        return Downloads(
             certificates=certificates,
             keys=compliance.keys(),
-            posterior=engineer.posterior(model),
+            posterior=engineer.posterior(model_id),
         )
 
 
-def _register(engineer: Client, scene: Scene, progress: Progress) -> str:
+def _register(engineer: Client, model: TrainedModel, progress: Progress) -> str:
     task = progress.add_task("Registering the model over HTTP", total=None)
     manifest = {"name": "demo", "family": "gaussian-mixture", "config": CONFIG, "policy": {"epsilon": EPSILON}}
-    rows = [scene.people[row * PEOPLE // POINTS] for row in range(POINTS)]
-    model = engineer.register_model(manifest, scene.posterior.to_bytes(), save({"x": scene.points}), rows)
+    owners = [model.people[row * PEOPLE // POINTS] for row in range(POINTS)]
+    posterior, records = model.posterior.to_bytes(), save({"x": model.points})
+    registered = engineer.register_model(manifest, posterior, records, owners)
     progress.update(task, total=1, completed=1)
-    return str(model["id"])
+    return str(registered["id"])
 
 
 def _post(
-    compliance: Client, model: str, people: Sequence[Mapping[str, str]], progress: Progress
+    compliance: Client, model_id: str, people: Sequence[Mapping[str, str]], progress: Progress
 ) -> list[dict[str, Any]]:
     task = progress.add_task(f"POSTing {len(people)} deletion requests with idempotency keys", total=len(people))
     receipts = []
     for person in people:
-        receipts.append(compliance.delete([person], models=[model], idempotency_key=str(uuid.uuid4())))
+        receipts.append(compliance.delete([person], models=[model_id], idempotency_key=str(uuid.uuid4())))
         progress.advance(task)
     return receipts
 
@@ -195,20 +196,20 @@ def _wait(compliance: Client, receipts: Sequence[dict[str, Any]], progress: Prog
     task = progress.add_task("The worker forgets, certifies, erases and publishes", total=len(receipts))
     certificates = []
     for receipt in receipts:
-        ended = compliance.wait(receipt["id"], timeout=FORGET_SECONDS)
-        if ended["status"] != "completed":
-            raise DemoFailed(f"deletion {receipt['id']}: {ended['models'][0]['failure']}")
-        certificates.append(compliance.certificate(ended["models"][0]["certificate"]))
+        deletion = compliance.wait(receipt["id"], timeout=FORGET_SECONDS)
+        if deletion["status"] != "completed":
+            raise DemoFailed(f"deletion {receipt['id']}: {deletion['models'][0]['failure']}")
+        certificates.append(compliance.certificate(deletion["models"][0]["certificate"]))
         progress.advance(task)
     return certificates
 
 
-def _verify_offline(ending: Ending, console: Console) -> Verified | None:
-    """Check every certificate and the model file; returns the one that speaks of the current version."""
+def _verify_offline(downloads: Downloads, console: Console) -> Verified | None:
+    """Verify every certificate and the model file; return the certificate of the current version."""
     try:
-        found = [verify(content, ending.keys) for content in ending.certificates]
-        final = min(found, key=lambda certificate: certificate.predicate["records"]["after"])
-        checked = verify(final.content, ending.keys, ending.posterior)
+        certificates = [verify(content, downloads.keys) for content in downloads.certificates]
+        final = min(certificates, key=lambda certificate: certificate.predicate["records"]["after"])
+        checked = verify(final.content, downloads.keys, downloads.posterior)
     except Rejected as reason:
         console.print(f"[bold red]rejected[/bold red]: {reason}")
         return None
@@ -217,34 +218,34 @@ def _verify_offline(ending: Ending, console: Console) -> Verified | None:
     return checked
 
 
-def _keep(data_dir: Path, ending: Ending, final: Verified) -> tuple[Path, Path]:
+def _save(data_dir: Path, downloads: Downloads, final: Verified) -> tuple[Path, Path]:
     certificate, key = data_dir / "certificate.json", data_dir / "lethe-keys.json"
     certificate.write_bytes(final.content)
-    key.write_bytes(ending.keys)
-    (data_dir / "posterior.safetensors").write_bytes(ending.posterior)
+    key.write_bytes(downloads.keys)
+    (data_dir / "posterior.safetensors").write_bytes(downloads.posterior)
     return certificate, key
 
 
-def _retrain(scene: Scene, forgotten: torch.Tensor) -> tuple[float, ml.MeanFieldGaussian]:
-    """From scratch, from the same start, without the forgotten rows: the demo can afford it."""
-    kept = torch.ones(POINTS, dtype=torch.bool)
-    kept[forgotten] = False
-    retained = scene.points[kept]
+def _retrain(model: TrainedModel, forgotten: torch.Tensor) -> tuple[float, ml.MeanFieldGaussian]:
+    """Retrain from the same start without the forgotten rows; return the seconds and the posterior."""
+    is_retained = torch.ones(POINTS, dtype=torch.bool)
+    is_retained[forgotten] = False
+    retained = model.points[is_retained]
     started = time.perf_counter()
-    trained = ml.train(scene.family, retained, scene.start)
+    trained = ml.train(model.family, retained, model.start)
     return time.perf_counter() - started, trained.posterior
 
 
 def _table(
-    subjects: int, predicate: Mapping[str, Any], nothing: float, true_kl: float, seconds_retrain: float
+    subjects: int, predicate: Mapping[str, Any], unchanged_kl: float, true_kl: float, seconds_retrain: float
 ) -> Table:
-    table = Table(title="What happened", show_header=False)
+    table = Table(title="Result", show_header=False)
     records = predicate["records"]
     table.add_row("subjects removed", f"{subjects} of {PEOPLE}")
     table.add_row("records", f"{records['before']:,} -> {records['after']:,}")
     table.add_row("certified bound (KL)", f"{predicate['bound']['epsilon']:.2e}, level {predicate['bound']['level']}")
-    table.add_row("true KL to a retrained model", f"{true_kl:.2e} (doing nothing: {nothing:.2e})")
-    table.add_row("time to forget, certificate included", f"{predicate['seconds'] * 1000:.1f} ms")
-    table.add_row("time to retrain, without one", f"{seconds_retrain * 1000:.1f} ms")
+    table.add_row("true KL to a retrained model", f"{true_kl:.2e} (without forgetting: {unchanged_kl:.2e})")
+    table.add_row("time to forget, with certificate", f"{predicate['seconds'] * 1000:.1f} ms")
+    table.add_row("time to retrain, without certificate", f"{seconds_retrain * 1000:.1f} ms")
     table.add_row("verified offline", "yes")
     return table

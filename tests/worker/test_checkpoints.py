@@ -1,4 +1,4 @@
-"""The log's threads beside the sweep: entries get their places, checkpoints go outside and are witnessed."""
+"""The background threads of the log: entries are sequenced, checkpoints are published and cosigned."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from service.store.signing.statements import StatementSigner
 from service.store.tables import AuditEntry, Checkpoint
 from tests import samples
 from tests.waiting import wait_until
-from tests.witness import Witness, witnessing
+from tests.witness import Witness, run_witness
 from worker import checkpoints
 from worker.checkpoints import Publisher, sequence_all
 from worker.sweep import run_sweep
@@ -41,27 +41,27 @@ def signer(settings: Settings, database: Database) -> StatementSigner:
 
 @pytest.fixture
 def witness(signer: StatementSigner) -> Iterator[Witness]:
-    with witnessing(signer.public_key) as running:
+    with run_witness(signer.public_key) as running:
         yield running
 
 
 @pytest.fixture
-def opened(settings: Settings) -> Iterator[Opener]:
-    made: list[Publisher] = []
+def open_publisher(settings: Settings) -> Iterator[Opener]:
+    publishers: list[Publisher] = []
 
     def open_with(**changes: object) -> Publisher:
-        made.append(Publisher.open(settings.model_copy(update=changes)))
-        return made[-1]
+        publishers.append(Publisher.open(settings.model_copy(update=changes)))
+        return publishers[-1]
 
     yield open_with
-    for publisher in made:
+    for publisher in publishers:
         publisher.close()
 
 
 def write(database: Database, count: int = 1) -> None:
     with database.writing() as session:
         for number in range(count):
-            audit.record(session, "acme", "thing.done", number)
+            audit.record(session, "acme", "test.done", number)
 
 
 def grow(database: Database, signer: StatementSigner, count: int = 1) -> Checkpoint:
@@ -72,40 +72,40 @@ def grow(database: Database, signer: StatementSigner, count: int = 1) -> Checkpo
 
 def newest(database: Database) -> Checkpoint:
     with database.reading() as session:
-        found = sequencing.latest_checkpoint(session)
-    assert found is not None
-    return found
+        checkpoint = sequencing.latest_checkpoint(session)
+    assert checkpoint is not None
+    return checkpoint
 
 
-def unplaced(database: Database) -> int:
+def count_unsequenced(database: Database) -> int:
     query = select(func.count()).select_from(AuditEntry).where(AuditEntry.leaf_index.is_(None))
     with database.reading() as session:
         return session.scalars(query).one()
 
 
-def test_a_long_trail_is_placed_in_many_transactions(
+def test_a_long_audit_trail_is_sequenced_in_many_transactions(
     database: Database, signer: StatementSigner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoints, "MAX_BATCH", 100)
     write(database, 250)
     sequence_all(database, signer)
-    assert unplaced(database) == 0
+    assert count_unsequenced(database) == 0
     with database.reading() as session:
         sizes = session.scalars(select(Checkpoint.size).order_by(Checkpoint.size)).all()
     assert sizes == [100, 200, newest(database).size]
 
 
-def test_two_sweeps_place_everything_once(database: Database, signer: StatementSigner) -> None:
+def test_two_sweeps_sequence_each_entry_once(database: Database, signer: StatementSigner) -> None:
     write(database, 200)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda _: sequence_all(database, signer), range(2)))
     with database.reading() as session:
-        places = session.scalars(select(AuditEntry.leaf_index).order_by(AuditEntry.leaf_index)).all()
-    assert places == list(range(len(places)))
-    assert newest(database).size == len(places)
+        indices = session.scalars(select(AuditEntry.leaf_index).order_by(AuditEntry.leaf_index)).all()
+    assert indices == list(range(len(indices)))
+    assert newest(database).size == len(indices)
 
 
-def test_the_sweep_places_and_publishes(settings: Settings, database: Database, tmp_path: Path) -> None:
+def test_the_sweep_sequences_and_publishes(settings: Settings, database: Database, tmp_path: Path) -> None:
     file = tmp_path / "checkpoints.txt"
     stop = threading.Event()
     changed = settings.model_copy(update={"checkpoint_file": file})
@@ -113,7 +113,7 @@ def test_the_sweep_places_and_publishes(settings: Settings, database: Database, 
     sweep.start()
     try:
         write(database)
-        wait_until(lambda: not unplaced(database) and newest(database).published_at, "the entry is out")
+        wait_until(lambda: not count_unsequenced(database) and newest(database).published_at, "the entry is published")
     finally:
         stop.set()
         sweep.join(timeout=20)
@@ -121,16 +121,18 @@ def test_the_sweep_places_and_publishes(settings: Settings, database: Database, 
 
 
 def test_a_file_holds_each_checkpoint_and_can_be_read_again(
-    database: Database, signer: StatementSigner, opened: Opener, tmp_path: Path
+    database: Database, signer: StatementSigner, open_publisher: Opener, tmp_path: Path
 ) -> None:
     file = tmp_path / "checkpoints.txt"
     sizes = []
     for _ in range(3):
         sizes.append(grow(database, signer).size)
-        for _ in range(2):  # as two sweeps, or one that starts anew, would
-            opened(checkpoint_file=file).publish_newest()
+        for _ in range(2):  # like two sweeps, or one that was restarted
+            open_publisher(checkpoint_file=file).publish_newest()
     blocks = file.read_text().split("\n\n")
-    notes = [parse_note(f"{text}\n\n{signatures}\n") for text, signatures in zip(blocks[::2], blocks[1::2], strict=False)]
+    notes = [
+        parse_note(f"{text}\n\n{signatures}\n") for text, signatures in zip(blocks[::2], blocks[1::2], strict=False)
+    ]
     assert [note.size for note in notes] == sizes
     assert newest(database).published_at is not None
 
@@ -143,9 +145,9 @@ def test_a_file_is_not_written_twice(database: Database, signer: StatementSigner
 
 
 def test_a_url_that_fails_is_tried_again(
-    database: Database, signer: StatementSigner, opened: Opener, witness: Witness
+    database: Database, signer: StatementSigner, open_publisher: Opener, witness: Witness
 ) -> None:
-    publisher = opened(checkpoint_url=SecretStr(f"{witness.url}/checkpoint?key=secret"))
+    publisher = open_publisher(checkpoint_url=SecretStr(f"{witness.url}/checkpoint?key=secret"))
     publisher.publish_newest()
     assert witness.stored == []  # there is none yet
     checkpoint = grow(database, signer)
@@ -159,53 +161,53 @@ def test_a_url_that_fails_is_tried_again(
 
 
 def test_a_witness_signs_each_new_checkpoint(
-    database: Database, signer: StatementSigner, opened: Opener, witness: Witness
+    database: Database, signer: StatementSigner, open_publisher: Opener, witness: Witness
 ) -> None:
-    publisher = opened(witnesses=witness.setting)
+    publisher = open_publisher(witnesses=witness.setting)
     for count in (1, 1, 5, 300):
         grow(database, signer, count)
         publisher.publish_newest()
         signed = newest(database)
         note = parse_note(sequencing.full_note(signed))
-        (known,) = parse_witnesses(witness.setting)
-        assert [one.name for one in note.signatures] == [signer.origin, witness.name]
-        assert known.signed(note.text, note.signatures[1].value)
+        (configured,) = parse_witnesses(witness.setting)
+        assert [signature.name for signature in note.signatures] == [signer.origin, witness.name]
+        assert configured.verifies(note.text, note.signatures[1].value)
         assert signed.published_at is not None
-    assert witness.asked == [200, 200, 200, 200]
+    assert witness.answers == [200, 200, 200, 200]
 
 
-def test_a_witness_that_saw_more_than_we_know_is_asked_from_there(
-    database: Database, signer: StatementSigner, opened: Opener, witness: Witness
+def test_a_witness_that_signed_a_larger_tree_is_asked_again_from_its_size(
+    database: Database, signer: StatementSigner, open_publisher: Opener, witness: Witness
 ) -> None:
     grow(database, signer, 3)
-    opened(witnesses=witness.setting).publish_newest()
+    open_publisher(witnesses=witness.setting).publish_newest()
     grow(database, signer, 4)
-    opened(witnesses=witness.setting).publish_newest()  # starts anew and knows nothing
-    assert witness.asked == [200, 409, 200]
+    open_publisher(witnesses=witness.setting).publish_newest()  # a new one does not know the last size
+    assert witness.answers == [200, 409, 200]
     assert newest(database).cosignatures.count("\n") == 1
 
 
-def test_what_a_witness_signed_is_published_with_it(
-    database: Database, signer: StatementSigner, opened: Opener, witness: Witness, tmp_path: Path
+def test_cosignatures_are_published_with_the_checkpoint(
+    database: Database, signer: StatementSigner, open_publisher: Opener, witness: Witness, tmp_path: Path
 ) -> None:
     file = tmp_path / "checkpoints.txt"
     grow(database, signer)
-    opened(witnesses=witness.setting, checkpoint_file=file).publish_newest()
+    open_publisher(witnesses=witness.setting, checkpoint_file=file).publish_newest()
     assert witness.name in file.read_text()
 
 
-@pytest.mark.parametrize("fault", ["wrong", "status", "rewritten", "nonsense"])
-def test_a_witness_that_does_not_sign_keeps_nothing_else_back(
-    database: Database, signer: StatementSigner, opened: Opener, witness: Witness, tmp_path: Path, fault: str
+@pytest.mark.parametrize("fault", ["other text", "status", "rewritten", "no size"])
+def test_a_witness_that_does_not_sign_blocks_no_other_destination(
+    database: Database, signer: StatementSigner, open_publisher: Opener, witness: Witness, tmp_path: Path, fault: str
 ) -> None:
     file = tmp_path / "checkpoints.txt"
-    publisher = opened(witnesses=witness.setting, checkpoint_file=file)
+    publisher = open_publisher(witnesses=witness.setting, checkpoint_file=file)
     first = grow(database, signer)
-    if fault == "wrong":
-        witness.wrong = True
-    elif fault == "rewritten":  # it saw another log under our name
+    if fault == "other text":
+        witness.signs_other_text = True
+    elif fault == "rewritten":  # it signed another log with our name
         other = parse_note(first.note)
-        witness.seen = type(other)(other.origin, other.size, bytes(32), other.text, other.signatures)
+        witness.last_note = type(other)(other.origin, other.size, bytes(32), other.text, other.signatures)
     else:
         witness.statuses = [500 if fault == "status" else 409]
     publisher.publish_newest()
@@ -214,34 +216,34 @@ def test_a_witness_that_does_not_sign_keeps_nothing_else_back(
     assert file.read_text().count(f"\n{first.size}\n") == 1
     publisher.publish_newest()
     assert file.read_text().count(f"\n{first.size}\n") == 1
-    if fault in ("status", "nonsense"):
+    if fault in ("status", "no size"):
         assert newest(database).published_at is not None
 
 
-def test_two_publishers_leave_one_signature_of_each_witness(
-    database: Database, signer: StatementSigner, opened: Opener, witness: Witness
+def test_two_publishers_store_one_cosignature_of_each_witness(
+    database: Database, signer: StatementSigner, open_publisher: Opener, witness: Witness
 ) -> None:
     checkpoint = grow(database, signer)
-    one, other = opened(witnesses=witness.setting), opened(witnesses=witness.setting)
-    one.publish_newest()
+    first, second = open_publisher(witnesses=witness.setting), open_publisher(witnesses=witness.setting)
+    first.publish_newest()
     with database.writing() as session:
         session.get_one(Checkpoint, checkpoint.size).published_at = None
-    other.publish_newest()
+    second.publish_newest()
     assert newest(database).cosignatures.count("\n") == 1
 
 
 def test_a_witnessed_certificate_verifies_with_the_published_list_and_names_its_witness(
-    settings: Settings, database: Database, signer: StatementSigner, witness: Witness, opened: Opener
+    settings: Settings, database: Database, signer: StatementSigner, witness: Witness, open_publisher: Opener
 ) -> None:
     deletion_id = samples.ask(settings, database, 99).deletion.id
     sequence_all(database, signer)
-    publisher = opened(witnesses=witness.setting)
+    publisher = open_publisher(witnesses=witness.setting)
     publisher.publish_newest()
     with database.reading() as session:
         content = bundles.find_absence(session, deletion_id, caller=None).encode()
         keys = public_keys_out(publisher.settings, keys_for(session, signer)).model_dump_json().encode()
     (key,) = json.loads(keys)["witnesses"]
-    found = verify(content, keys, witnesses=[key])
-    assert "witness.example/w1 witnessed it at" in found.checks[-1]
+    verified = verify(content, keys, witnesses=[key])
+    assert "witness.example/w1 witnessed it at" in verified.checks[-1]
     with pytest.raises(Rejected, match="cannot be checked"):
         verify(content, signer.public_pem.encode())

@@ -12,8 +12,8 @@ import ml
 from ml.errors import MemoryExhausted
 from service.settings import Settings
 from service.store.database import Database
-from service.store.deletions.lifecycle import find
-from service.store.errors import ArtifactDamaged, ArtifactsAway, DiskFull, Gone, PolicyMissed
+from service.store.deletions.views import find_view
+from service.store.errors import ArtifactDamaged, ArtifactsUnavailable, DiskFull, Gone, PolicyMissed
 from service.store.models.registry import current_version
 from service.store.tables import Batch
 from tests import samples
@@ -40,7 +40,7 @@ BATCH = uuid.UUID(int=7)
         (OSError(errno.ENOSPC, "x"), False, False, "the disk is full"),
         (OSError(errno.EDQUOT, "x"), False, False, "the disk is full"),
         (DiskFull("x"), False, False, "the disk is full"),
-        (ArtifactsAway("x"), False, False, "could not be read or written"),
+        (ArtifactsUnavailable("x"), False, False, "could not be read or written"),
         (ConnectionResetError(), False, False, "could not be read or written"),
         (OperationalError("SELECT", {}, Exception()), False, False, "the database did not answer"),
         (TypeError("surprise"), False, True, f"unexpected TypeError; the worker's log has it under batch {BATCH}"),
@@ -76,7 +76,7 @@ def test_a_full_disk_parks_the_job_with_that_reason_and_damages_nothing(
     monkeypatch.setattr(forget, "write_ahead", full)
     assert forget_pending(context, model_id) is True
     with database.reading() as session:
-        found = find(session, view.deletion.id, caller=None)
+        found = find_view(session, view.deletion.id, caller=None)
         batch = session.query(Batch).one()
         assert current_version(session, model_id).id == before.id
     assert (found.deletion.status, found.targets[0].attempts) == ("pending", 1)

@@ -18,12 +18,12 @@ from service.logs import configure_logging
 from service.settings import Settings
 from service.store.artifacts.store import adopt, destroy_due, write_ahead
 from service.store.batches.lifecycle import Claim
-from service.store.batches.publication import Processed
+from service.store.batches.publication import BatchResult
 from service.store.certificates.bundles import find_certificate
 from service.store.database import Database
-from service.store.datasets.dataset import stored_dataset
+from service.store.datasets.dataset import load_dataset
 from service.store.datasets.tree import DatasetTree
-from service.store.deletions.lifecycle import find
+from service.store.deletions.views import find_view
 from service.store.models.registry import change_policy, current_version
 from service.store.tables import (
     Artifact,
@@ -72,17 +72,17 @@ def test_a_batch_forgets_erases_certifies_and_publishes(
         assert (version.number, version.record_count) == (2, len(samples.points()) - 8)
         posterior = load(context.artifacts.get(model_id, version.posterior_digest))
         assert np.allclose(posterior["mean"], truth(1, 4), atol=1e-9)
-        dataset = stored_dataset(context.artifacts.get(model_id, version.dataset_digest))
+        dataset = load_dataset(context.artifacts.get(model_id, version.dataset_digest))
         assert not set(dataset.records) & {*range(4, 8), *range(16, 20)}
         assert np.array_equal(dataset.arrays["x"], samples.points()[dataset.records])
-        assert version.dataset_root == DatasetTree.of(dataset).root
+        assert version.dataset_root == DatasetTree.from_dataset(dataset).root
         # The superseded files, which still hold the erased rows and their influence, are destroyed.
         assert files(settings, model_id) == {version.posterior_digest, version.dataset_digest}
         assert len(session.scalars(select(Record)).all()) == len(dataset.records)
         assert len(session.scalars(select(Subject)).all()) == samples.PEOPLE - 2
         assert set(session.scalars(select(DeletionSubject.subject_id))) == {None}
         for view in (first, second):
-            found = find(session, view.deletion.id, caller=None)
+            found = find_view(session, view.deletion.id, caller=None)
             assert (found.deletion.status, found.deletion.outcome) == ("completed", None)
             bundle = find_certificate(session, found.targets[0].certificate_id, caller=None)
             checked = verify(
@@ -140,7 +140,7 @@ def test_forgetting_everybody_fails_with_a_plain_reason(
     view = samples.ask(settings, database, *range(samples.PEOPLE))
     forget_pending(context, model_id)
     with database.reading() as session:
-        found = find(session, view.deletion.id, caller=None)
+        found = find_view(session, view.deletion.id, caller=None)
         assert (found.deletion.status, found.targets[0].status) == ("failed", "failed")
         assert "delete the model" in (found.targets[0].failure or "")
         assert current_version(session, model_id).number == 1
@@ -155,7 +155,7 @@ def test_a_bound_above_the_policy_is_not_published(
     view = samples.ask(settings, database, 1)
     forget_pending(context, model_id)
     with database.reading() as session:
-        found = find(session, view.deletion.id, caller=None)
+        found = find_view(session, view.deletion.id, caller=None)
         assert found.deletion.status == "failed"
         failure = found.targets[0].failure or ""
         assert "the model's policy asks for 1e-40 at level proved; nothing was published" in failure
@@ -205,7 +205,7 @@ def test_a_policy_changed_while_a_batch_runs_is_for_the_next(
     samples.ask(settings, database, 2)
     process = forget._process
 
-    def meanwhile(context: WorkerContext, claim: Claim, lease: Lease) -> Processed:
+    def meanwhile(context: WorkerContext, claim: Claim, lease: Lease) -> BatchResult:
         with database.writing() as session:
             change_policy(session, model_id, {**claim.policy, "epsilon": 1e-40, "rungs": ["influence"]}, "test")
         return process(context, claim, lease)
@@ -253,19 +253,19 @@ def test_a_damaged_artifact_is_retried_not_published(
     path.write_bytes(whole[:-1] + b"\0")
     forget_pending(context, model_id)
     with database.writing() as session:
-        found = find(session, view.deletion.id, caller=None)
+        found = find_view(session, view.deletion.id, caller=None)
         assert (found.deletion.status, found.targets[0].attempts) == ("pending", 1)
         assert "restore it from the backup" in (found.targets[0].failure or "")
         session.execute(update(DeletionTarget).values(not_before=now()))
     path.write_bytes(whole)
     forget_pending(context, model_id)
     with database.reading() as session:
-        assert find(session, view.deletion.id, caller=None).deletion.status == "completed"
+        assert find_view(session, view.deletion.id, caller=None).deletion.status == "completed"
 
 
 KILL_POINTS = {
     "after the claim": "worker.forget._process = die",
-    "after both files": "worker.forget.Processed = die",
+    "after both files": "worker.forget.BatchResult = die",
     "before publishing": "worker.forget.publish = die",
     "inside the publishing transaction": "service.store.batches.publication._erase = die",
     "after publishing": "worker.forget.destroy_due = die",
@@ -287,7 +287,7 @@ def test_a_worker_killed_at_any_point_loses_nothing(
     with database.reading() as session:
         version = current_version(session, model_id)
         assert (version.number, version.record_count) == (2, 36)
-        assert find(session, view.deletion.id, caller=None).deletion.status == "completed"
+        assert find_view(session, view.deletion.id, caller=None).deletion.status == "completed"
         assert len(session.scalars(select(Certificate)).all()) == 1
         assert files(settings, model_id) == {version.posterior_digest, version.dataset_digest}
         posterior = load(context.artifacts.get(model_id, version.posterior_digest))

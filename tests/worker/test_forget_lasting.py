@@ -14,13 +14,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from lethe.verify import Rejected, verify
-from service.schemas.deletions import public_keys_out
+from service.schemas.log import public_keys_out
 from service.settings import Settings, new_key
 from service.store.certificates import bundles
 from service.store.database import Database
-from service.store.deletions.creation import NewDeletion, create_many
-from service.store.deletions.lifecycle import DeletionView
-from service.store.log import sequencing as log
+from service.store.deletions.creation import DeletionRequest, store_deletions
+from service.store.deletions.views import DeletionView
+from service.store.log import sequencing
 from service.store.signing import keys
 from service.store.tables import Certificate, Deletion, now
 from tests import samples
@@ -34,11 +34,10 @@ PEOPLE = FIRST + ROTATIONS * EACH + 300
 
 def ask(context: WorkerContext, people: Sequence[int]) -> list[uuid.UUID]:
     lookups = [samples.lookup(context.settings, person) for person in people]
-    news = [NewDeletion("acme", "gdpr", [lookup], None, "request", 0.0) for lookup in lookups]
+    requests = [DeletionRequest("acme", "gdpr", [lookup], None, "request", 0.0) for lookup in lookups]
     with context.database.writing() as session:
-        return [
-            view.deletion.id for view in create_many(session, news, context.signer) if isinstance(view, DeletionView)
-        ]
+        outcomes = store_deletions(session, requests, context.signer).outcomes
+    return [view.deletion.id for view in outcomes if isinstance(view, DeletionView)]
 
 
 def certificates_of(database: Database, deletion_ids: Sequence[uuid.UUID]) -> list[bytes]:
@@ -81,7 +80,7 @@ def test_first_certificates_verify_for_ever(settings: Settings, database: Databa
         asked += EACH
     with database.reading() as session:
         assert set(session.scalars(select(Deletion.status))) == {"completed"}
-        size = log.size_of(session)
+        size = sequencing.log_size(session)
         later = {content: _later(session, content) for content in first}
     assert certificates_of(database, first_ids) == first, "downloaded again, they are the same to the byte"
     listed = key_list(context)
@@ -104,8 +103,8 @@ def _refuse_after_revocation(context: WorkerContext, signed_late: bytes, first: 
 
 def _later(session: Session, content: bytes) -> bytes:
     """As the API proves that the newest checkpoint continues the one in a bundle."""
-    newest = log.latest(session)
+    newest = sequencing.latest_checkpoint(session)
     assert newest is not None
     old = int(json.loads(content)["log"]["checkpoint"].split("\n")[1])
-    proof = [step.hex() for step in log.consistency(session, old, newest.size)]
+    proof = [step.hex() for step in sequencing.prove_consistency(session, old, newest.size)]
     return json.dumps({"old": old, "new": newest.size, "proof": proof, "checkpoint": newest.note}).encode()

@@ -9,9 +9,9 @@ import ml
 from service.schemas.deletions import deletion_out
 from service.settings import Settings
 from service.store.batches.lifecycle import Claim
-from service.store.batches.publication import Processed
+from service.store.batches.publication import BatchResult
 from service.store.database import Database
-from service.store.deletions.lifecycle import NamedRecord, find
+from service.store.deletions.views import NamedRecord, find_view
 from service.store.models.registry import current_version
 from service.store.tables import Batch, Certificate, Record, Version
 from tests import samples
@@ -29,7 +29,7 @@ def test_one_poisoned_record_does_not_hold_up_the_others(
 ) -> None:
     process = forget._process
 
-    def fails_on_it(context: WorkerContext, claim: Claim, lease: Lease) -> Processed:
+    def fails_on_it(context: WorkerContext, claim: Claim, lease: Lease) -> BatchResult:
         if poisoned in claim.forgotten:
             raise ml.InvalidInput("a row is not finite; retrain the model without it")
         return process(context, claim, lease)
@@ -41,17 +41,17 @@ def test_one_poisoned_record_does_not_hold_up_the_others(
     ]
     assert forget_pending(context, model_id) is True
     with database.reading() as session:
-        released = find(session, asked[1], caller=None)
+        released = find_view(session, asked[1], caller=None)
         parked = session.scalars(select(Batch)).one()
     assert "16 of its 16 deletions go on in batches of at most 8" in (parked.failure or "")
     assert "goes on by itself in a batch of at most 8" in (released.targets[0].failure or "")
-    assert "takes it up shortly in a smaller one" in deletion_out(released).what_happens_next
+    assert "retry it shortly in a smaller batch" in deletion_out(released).what_happens_next
     batches = 1
     while forget_pending(context, model_id):
         batches += 1
     assert batches <= 12
     with database.reading() as session:
-        found = [find(session, deletion_id, caller=None) for deletion_id in asked]
+        found = [find_view(session, deletion_id, caller=None) for deletion_id in asked]
         versions = session.scalars(select(Version).order_by(Version.number)).all()
         certified = session.scalars(select(Certificate.deletion_id)).all()
         left = set(session.scalars(select(Record.record)))

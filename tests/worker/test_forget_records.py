@@ -13,9 +13,9 @@ from lethe.verify import verify
 from service.settings import Settings
 from service.store.certificates.bundles import find_certificate
 from service.store.database import Database
-from service.store.datasets.dataset import stored_dataset
-from service.store.deletions.creation import NewDeletion, create
-from service.store.deletions.lifecycle import DeletionView, NamedRecord, find
+from service.store.datasets.dataset import load_dataset
+from service.store.deletions.creation import DeletionRequest
+from service.store.deletions.views import DeletionView, NamedRecord, find_view
 from service.store.models.registry import current_version
 from service.store.tables import Record, Subject
 from tests import samples
@@ -25,9 +25,9 @@ from worker.forget import forget_pending
 
 def ask(database: Database, context: WorkerContext, model_id: uuid.UUID, *records: int, **more: object) -> DeletionView:
     named = [NamedRecord(model_id, record) for record in records]
-    new = NewDeletion("acme", "gdpr", [], None, "request-1", 0.0, named)
+    request = DeletionRequest("acme", "gdpr", [], None, "request-1", 0.0, named)
     with database.writing() as session:
-        return create(session, replace(new, **more), context.signer)  # type: ignore[arg-type]
+        return samples.store_deletion(session, replace(request, **more), context.signer)  # type: ignore[arg-type]
 
 
 def test_only_the_named_rows_are_forgotten(settings: Settings, database: Database, context: WorkerContext) -> None:
@@ -40,10 +40,10 @@ def test_only_the_named_rows_are_forgotten(settings: Settings, database: Databas
         posterior = load(context.artifacts.get(model_id, version.posterior_digest))
         truth = load(samples.posterior(samples.points()[kept]))
         assert np.allclose(posterior["mean"], truth["mean"], atol=1e-9)
-        dataset = stored_dataset(context.artifacts.get(model_id, version.dataset_digest))
+        dataset = load_dataset(context.artifacts.get(model_id, version.dataset_digest))
         assert dataset.records.tolist() == kept == sorted(session.scalars(select(Record.record)))
         assert len(session.scalars(select(Subject)).all()) == samples.PEOPLE
-        found = find(session, view.deletion.id, caller=None)
+        found = find_view(session, view.deletion.id, caller=None)
         assert (found.deletion.status, found.deletion.outcome) == ("completed", None)
         assert found.records == [NamedRecord(model_id, 5), NamedRecord(model_id, 18)]
         bundle = find_certificate(session, found.targets[0].certificate_id, caller=None)
@@ -79,4 +79,4 @@ def test_a_row_erased_meanwhile_needs_no_worker(settings: Settings, database: Da
     assert later.deletion.status == "completed"
     assert "erased by an earlier deletion" in str(later.deletion.outcome)
     with database.reading() as session:
-        assert find(session, view.deletion.id, caller=None).deletion.status == "completed"
+        assert find_view(session, view.deletion.id, caller=None).deletion.status == "completed"

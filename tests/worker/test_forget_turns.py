@@ -13,7 +13,7 @@ from sqlalchemy import func, select, update
 from service.settings import Settings
 from service.store.batches.doorbell import FORGET_TASK, QUEUES
 from service.store.database import Database
-from service.store.deletions.lifecycle import NamedRecord
+from service.store.deletions.views import NamedRecord
 from service.store.states import Device
 from service.store.tables import Batch, Deletion, Version
 from tests import samples

@@ -15,9 +15,9 @@ from service.logs import configure_logging
 from service.settings import Settings
 from service.store.artifacts.store import write_ahead
 from service.store.batches.doorbell import CHECK_TASK, FORGET_TASK, QUEUES, Doorbell
-from service.store.batches.lifecycle import claim
+from service.store.batches.lifecycle import claim_batch
 from service.store.database import Database
-from service.store.deletions.summaries import page
+from service.store.deletions.summaries import find_summaries
 from service.store.states import Device
 from service.store.tables import Artifact, AuditEntry, Batch, Deletion, DeletionTarget, now
 from tests import samples
@@ -52,7 +52,7 @@ def test_rings_for_waiting_work_that_nobody_does(
     samples.ask(settings, database, 2)
     assert rings(queue, context) == [model_id]
     with database.writing() as session:
-        held = claim(session, model_id, "worker", context.terms)
+        held = claim_batch(session, model_id, "worker", context.terms)
     assert held is not None
     samples.ask(settings, database, 3)
     assert rings(queue, context) == []  # its worker is alive
@@ -99,7 +99,7 @@ def test_many_sweeps_at_once_do_everything_and_log_each_destruction_once(
             (str(artifact.model_id), artifact.digest)
             for artifact in session.scalars(select(Artifact).where(Artifact.digest.in_(doomed)))
         )
-        assert len(page(session, 5)) == 1
+        assert len(find_summaries(session, 5)) == 1
 
 
 def test_rings_for_versions_that_nobody_has_looked_at(
@@ -130,7 +130,7 @@ def test_sums_the_day_up_once_and_logs_it(
         sweep_once(context.database, context.artifacts, doorbell)
     doorbell.close()
     with database.reading() as session:
-        (summary,) = page(session, 5)
+        (summary,) = find_summaries(session, 5)
     (line,) = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "summary.daily" in line]
     assert line["day"] == summary.day.isoformat()
     assert line["gdpr"] == {"received": 0, "completed": 0, "failed": 0, "overdue": 0, "due_soon": 0}

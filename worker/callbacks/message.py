@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import rfc8785
-
 from service.settings import Settings
-from service.store.callbacks.outbox import Claimed
-from service.store.deletions.opendsr_status import REQUEST_STATUS
+from service.store.callbacks.outbox import ClaimedCallback
+from service.store.canonical_json import canonical_json
+from service.store.deletions.opendsr import REQUEST_STATUS
 from service.store.signing.processor_identity import ProcessorIdentity
 from service.store.signing.statements import CALLBACK_TYPE, StatementSigner
 from service.store.states import DeletionStatus
@@ -38,42 +37,42 @@ class MessageWriter:
     def _processor(self) -> ProcessorIdentity:
         return ProcessorIdentity.load(self.settings)
 
-    def write(self, claimed: Claimed) -> Message:
-        return self._native(claimed) if claimed.subject_request_id is None else self._opendsr(claimed)
+    def write(self, callback: ClaimedCallback) -> Message:
+        return self._native(callback) if callback.subject_request_id is None else self._opendsr(callback)
 
-    def _native(self, claimed: Claimed) -> Message:
-        body = rfc8785.dumps(
+    def _native(self, callback: ClaimedCallback) -> Message:
+        body = canonical_json(
             {
-                "id": str(claimed.id),
-                "sequence": claimed.sequence,
-                "deletion_id": str(claimed.deletion_id),
-                "deletion": f"/api/v1/deletions/{claimed.deletion_id}",
-                **claimed.message,
+                "id": str(callback.id),
+                "sequence": callback.sequence,
+                "deletion_id": str(callback.deletion_id),
+                "deletion": f"/api/v1/deletions/{callback.deletion_id}",
+                **callback.message,
             }
         )
         signature = self.signer.sign_detached(body, CALLBACK_TYPE)
-        return _json(claimed.url, body, {"X-Lethe-Key-Id": self.signer.key_id, "X-Lethe-Signature": signature})
+        return _json(callback.url, body, {"X-Lethe-Key-Id": self.signer.key_id, "X-Lethe-Signature": signature})
 
-    def _opendsr(self, claimed: Claimed) -> Message:
+    def _opendsr(self, callback: ClaimedCallback) -> Message:
         fields: dict[str, Any] = {
-            "controller_id": claimed.caller,
-            "expected_completion_time": claimed.message["due_at"],
-            "status_callback_url": claimed.url,
-            "subject_request_id": str(claimed.subject_request_id),
-            "request_status": REQUEST_STATUS[DeletionStatus(claimed.message["status"])],
-            **self._results(claimed),
+            "controller_id": callback.caller,
+            "expected_completion_time": callback.message["due_at"],
+            "status_callback_url": callback.url,
+            "subject_request_id": str(callback.subject_request_id),
+            "request_status": REQUEST_STATUS[DeletionStatus(callback.message["status"])],
+            **self._results(callback),
         }
-        body = rfc8785.dumps(fields)
+        body = canonical_json(fields)
         domain, signature = self._processor.domain, self._processor.sign(body)
         headers = {f"X-{name}-Processor-Domain": domain for name in OPENDSR_NAMES}
-        return _json(claimed.url, body, {**headers, **{f"X-{name}-Signature": signature for name in OPENDSR_NAMES}})
+        return _json(callback.url, body, {**headers, **{f"X-{name}-Signature": signature for name in OPENDSR_NAMES}})
 
-    def _results(self, claimed: Claimed) -> dict[str, Any]:
+    def _results(self, callback: ClaimedCallback) -> dict[str, Any]:
         """Return the results fields of GET /v2/requests/{id}, with LETHE_PUBLIC_URL as the base address."""
-        base, count = self.settings.public_url.rstrip("/"), len(claimed.message["certificates"])
-        if not base or not count or claimed.message["status"] != DeletionStatus.COMPLETED:
+        base, count = self.settings.public_url.rstrip("/"), len(callback.message["certificates"])
+        if not base or not count or callback.message["status"] != DeletionStatus.COMPLETED:
             return {}
-        return {"results_url": f"{base}/api/v1/deletions/{claimed.deletion_id}", "results_count": count}
+        return {"results_url": f"{base}/api/v1/deletions/{callback.deletion_id}", "results_count": count}
 
 
 def _json(url: str, body: bytes, headers: Mapping[str, str]) -> Message:

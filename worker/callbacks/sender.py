@@ -14,7 +14,7 @@ import structlog
 
 from service.settings import Settings
 from service.store.callbacks import outbox
-from service.store.callbacks.outbox import Claimed
+from service.store.callbacks.outbox import ClaimedCallback
 from service.store.database import Database
 from service.store.signing.keys import open_signer
 from service.store.tables import now
@@ -48,43 +48,45 @@ class Sender:
         """Send up to BATCH_SIZE due callbacks concurrently and return their number; takes as long as one attempt."""
         lease_seconds = self.settings.callback_timeout_seconds + LEASE_SLACK_SECONDS
         with self.database.writing() as session:
-            claims = outbox.claim(session, BATCH_SIZE, lease_seconds)
+            claims = outbox.claim_callbacks(session, BATCH_SIZE, lease_seconds)
         if claims:
             asyncio.run(self._send_all(claims))
         return len(claims)
 
-    async def _send_all(self, claims: Sequence[Claimed]) -> None:
+    async def _send_all(self, claims: Sequence[ClaimedCallback]) -> None:
         # Wait for all: a failure to record one outcome must not cancel the others.
         for outcome in await asyncio.gather(*map(self._send, claims), return_exceptions=True):
             if outcome is not None:
                 raise outcome
 
-    async def _send(self, claimed: Claimed) -> None:
+    async def _send(self, callback: ClaimedCallback) -> None:
         try:
-            await self.client.deliver(self.writer.write(claimed))
+            await self.client.deliver(self.writer.write(callback))
         except NotDelivered as error:
-            await asyncio.to_thread(self._record_failure, claimed, str(error), isinstance(error, TargetForbidden))
+            await asyncio.to_thread(self._record_failure, callback, str(error), isinstance(error, TargetForbidden))
         except Exception as error:
-            log.exception("callback.crashed", callback_id=str(claimed.id))
-            reason = f"unexpected {type(error).__name__}; see callback {claimed.id} in the sender's log"
-            await asyncio.to_thread(self._record_failure, claimed, reason, False)
+            log.exception("callback.crashed", callback_id=str(callback.id))
+            reason = f"unexpected {type(error).__name__}; see callback {callback.id} in the sender's log"
+            await asyncio.to_thread(self._record_failure, callback, reason, False)
         else:
-            await asyncio.to_thread(self._record_delivery, claimed)
+            await asyncio.to_thread(self._record_delivery, callback)
 
-    def _record_delivery(self, claimed: Claimed) -> None:
+    def _record_delivery(self, callback: ClaimedCallback) -> None:
         with self.database.writing() as session:
-            held = outbox.delivered(session, claimed)
-        self._log("callback.delivered" if held else "callback.lost", claimed)
+            held = outbox.mark_delivered(session, callback)
+        self._log("callback.delivered" if held else "callback.lost", callback)
 
-    def _record_failure(self, claimed: Claimed, reason: str, permanent: bool) -> None:
-        given_up = permanent or claimed.attempts >= self.settings.callback_attempts
-        retry_at = None if given_up else retry_time(claimed.attempts, self.settings.callback_base_seconds)
+    def _record_failure(self, callback: ClaimedCallback, reason: str, permanent: bool) -> None:
+        given_up = permanent or callback.attempts >= self.settings.callback_attempts
+        retry_at = None if given_up else retry_time(callback.attempts, self.settings.callback_base_seconds)
         with self.database.writing() as session:
-            held = outbox.failed(session, claimed, reason, retry_at)
-        self._log("callback.dead" if given_up and held else "callback.failed", claimed, reason=reason)
+            held = outbox.mark_failed(session, callback, reason, retry_at)
+        self._log("callback.dead" if given_up and held else "callback.failed", callback, reason=reason)
 
-    def _log(self, event: str, claimed: Claimed, **fields: str) -> None:
-        log.info(event, callback_id=str(claimed.id), deletion_id=str(claimed.deletion_id), host=claimed.host, **fields)
+    def _log(self, event: str, callback: ClaimedCallback, **fields: str) -> None:
+        log.info(
+            event, callback_id=str(callback.id), deletion_id=str(callback.deletion_id), host=callback.host, **fields
+        )
 
 
 def retry_time(attempts: int, base_seconds: float) -> datetime:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.settings import Settings, load_settings, processor_identity
-from service.store.callbacks.outbox import Claimed
+from service.store.callbacks.outbox import ClaimedCallback
 from service.store.signing.statements import StatementSigner
 from service.store.tables import now
 from worker.callbacks.message import MessageWriter
@@ -26,11 +26,11 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return load_settings(tmp_path)
 
 
-def claimed(status: str, certificates: int) -> Claimed:
+def claimed(status: str, certificates: int) -> ClaimedCallback:
     deletion_id = uuid.uuid4()
     found = [f"/api/v1/certificates/{uuid.uuid4()}" for _ in range(certificates)]
     message = {"status": status, "occurred_at": DUE, "due_at": DUE, "certificates": found, "absence": None}
-    return Claimed(uuid.uuid4(), 1, deletion_id, URL, message, 1, now(), "acme", uuid.uuid4())
+    return ClaimedCallback(uuid.uuid4(), 1, deletion_id, URL, message, 1, now(), "acme", uuid.uuid4())
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def bodies(receiver: Receiver) -> list[Any]:
 
 
 def assert_ours(sender: Sender, received: Received) -> None:
-    """As docs/callbacks.md tells receivers to check it."""
+    """As docs/reference/callbacks.md tells receivers to check it."""
     kind, body = b"application/vnd.lethe.callback.v1+json", received.body
     signed = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(body), body)
     key = load_pem_public_key(sender.writer.signer.public_pem.encode())
@@ -166,7 +166,7 @@ def test_a_crash_after_sending_repeats_the_same_event(
 ) -> None:
     samples.ask(settings, database, NOBODY, callback_urls=[receiver.url()])
     with database.writing() as session:
-        (claimed,) = outbox.claim(session, 10, 60)
+        (claimed,) = outbox.claim_callbacks(session, 10, 60)
     asyncio.run(sender.client.deliver(sender.writer.write(claimed)))  # and nobody notes it down
     assert sender.send_due() == 0  # it may still be on its way
     with database.writing() as session:
