@@ -1,4 +1,4 @@
-"""Identities made up to be looked for, in every disguise in which they might be kept."""
+"""Made-up identities, and a search for them in every encoding in which they might be stored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CANARIES = {
     "roku_publisher_id": 'can"ary\\{7f3a}</s>&%',
 }
 CRASHING = "Ontploft.7f3a@vogel.example"
-"""The tests make the door stumble over this one, and name it while it falls."""
+"""The tests make the service crash on this one, with the identity in the error message."""
 DIGESTS = ("md5", "sha1", "sha256")
 ENCODINGS: Mapping[str, Callable[[bytes], bytes]] = {
     "plain": bytes,
@@ -39,24 +39,24 @@ ENCODINGS: Mapping[str, Callable[[bytes], bytes]] = {
     "hex": lambda value: value.hex().encode(),
     **{f"{name} in hex": lambda value, name=name: hashlib.new(name, value).hexdigest().encode() for name in DIGESTS},
 }
-"""Searched for in capitals and small letters alike."""
+"""Searched for without regard to case."""
 
 
-def leaks(content: bytes) -> set[str]:
-    """Which identities are in there, and how: the names of what was found."""
+def find_leaks(content: bytes) -> set[str]:
+    """Return the kinds of the identities in the content, with their encodings."""
     folded = content.lower()
-    found = {name for form, name in _folded_forms().items() if form in folded}
-    return found | {name for form, name in _exact_forms().items() if form in content}
+    leaks = {name for form, name in _folded_forms().items() if form in folded}
+    return leaks | {name for form, name in _exact_forms().items() if form in content}
 
 
 def base64_at(offset: int, value: bytes) -> bytes:
-    """What can be seen of a value in the base64 of something in which `offset` (0, 1 or 2) bytes stand before it."""
-    whole = base64.b64encode(bytes(offset) + value)
-    return whole[-(-8 * offset // 6) : 8 * (offset + len(value)) // 6]
+    """Return the base64 digits that depend only on the value, if it comes after `offset` (0, 1 or 2) other bytes."""
+    encoded = base64.b64encode(bytes(offset) + value)
+    return encoded[-(-8 * offset // 6) : 8 * (offset + len(value)) // 6]
 
 
 def table_contents(database: Database) -> Iterator[tuple[str, bytes]]:
-    """Every column of every row."""
+    """Yield every row of every table."""
     with database.engine.connect() as connection:
         for table in Base.metadata.sorted_tables:
             for row in connection.execute(select(table)):
@@ -64,7 +64,7 @@ def table_contents(database: Database) -> Iterator[tuple[str, bytes]]:
 
 
 def redis_contents(client: redis.Redis) -> Iterator[tuple[str, bytes]]:
-    """Read out by type: what DUMP returns may be compressed."""
+    """Yield every key with its value, read by its type: the output of DUMP may be compressed."""
     for key in client.scan_iter():
         read: Mapping[bytes, Callable[[], object]] = {
             b"string": lambda key=key: client.get(key),
@@ -72,7 +72,7 @@ def redis_contents(client: redis.Redis) -> Iterator[tuple[str, bytes]]:
             b"set": lambda key=key: client.smembers(key),
             b"hash": lambda key=key: client.hgetall(key),
             b"zset": lambda key=key: client.zrange(key, 0, -1),
-            b"none": lambda: b"",  # it went while we looked
+            b"none": lambda: b"",  # it expired in the meantime
         }
         yield f"redis {key!r}", key + b"\n" + b"\n".join(_flat(read[client.type(key)]()))
 
@@ -89,8 +89,8 @@ def _exact_forms() -> Mapping[bytes, str]:
     forms = {}
     for kind, value in _spellings():
         for offset in range(3):
-            shown = base64_at(offset, value)
-            forms[shown] = forms[shown.translate(bytes.maketrans(b"+/", b"-_"))] = f"{kind}, base64"
+            digits = base64_at(offset, value)
+            forms[digits] = forms[digits.translate(bytes.maketrans(b"+/", b"-_"))] = f"{kind}, base64"
         forms.update((hashlib.new(name, value).digest(), f"{kind}, {name}") for name in DIGESTS)
     return forms
 
@@ -107,10 +107,10 @@ def _as_bytes(cell: object) -> bytes:
     return (json.dumps(cell) if isinstance(cell, dict | list) else str(cell)).encode()
 
 
-def _flat(found: object) -> Iterator[bytes]:
-    if isinstance(found, bytes):
-        yield found
-    elif isinstance(found, dict):
-        yield from (part for item in found.items() for part in item)
-    elif isinstance(found, list | set):
-        yield from found
+def _flat(value: object) -> Iterator[bytes]:
+    if isinstance(value, bytes):
+        yield value
+    elif isinstance(value, dict):
+        yield from (part for item in value.items() for part in item)
+    elif isinstance(value, list | set):
+        yield from value

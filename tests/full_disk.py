@@ -1,4 +1,4 @@
-"""A disk without room, for whoever may not mount one."""
+"""A full disk, without mounting one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from service.store.artifacts.store import draft_name
 
 
 def drafts_on_a_full_disk(_: ArtifactFolder, path: Path) -> Path:
-    """In the place of `ArtifactFolder._draft`: whatever is written there gets the kernel's own ENOSPC."""
+    """Replacement for `ArtifactFolder._draft` whose files fail with the kernel's ENOSPC."""
     draft = path.with_name(draft_name(path.name))
     draft.symlink_to("/dev/full")
     return draft

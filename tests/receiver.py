@@ -1,4 +1,4 @@
-"""A real HTTP server that records what it is sent: the other end of callbacks."""
+"""A real HTTP server that receives callbacks and records them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Received:
 
 @dataclass
 class Receiver:
-    """Answers with `statuses` one after another, then with 204. `while_answering` runs before each answer."""
+    """Answers with `statuses` in order, then with 204. `while_answering` runs before each answer."""
 
     port: int
     statuses: list[int] = field(default_factory=list)
@@ -32,14 +32,14 @@ class Receiver:
 
 
 class _Server(ThreadingHTTPServer):
-    request_queue_size = 128  # senders connect side by side
+    request_queue_size = 128  # senders connect concurrently
 
     def handle_error(self, *_: object) -> None:
-        """A caller that refuses our certificate is none."""
+        """Ignore callers that refuse our certificate."""
 
 
 @contextmanager
-def receiving(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
+def run_receiver(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))

@@ -1,4 +1,4 @@
-"""A real server that speaks S3: rclone over a folder, from its wheel."""
+"""A real S3 server: rclone, from its wheel, over a folder."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ BUCKET = "lethe"
 class S3Server:
     endpoint: str
     folder: Path
-    """Where the bucket's objects are, each in a file under its key."""
+    """Folder of the bucket: each object is a file with its key as the path."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to find the server."""
+        """Return the variables that point a process to the server."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": KEY,
@@ -37,17 +37,17 @@ class S3Server:
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[S3Server]:
-    """Serves until the block ends, on a port of its own choice."""
+    """Serve on a free port until the block ends."""
     (folder / "buckets" / BUCKET).mkdir(parents=True)
     log = folder / "log"
-    # Tests change files behind its back, so it may keep no listing; at 0s it would read folders without end.
+    # Tests change files directly, so it must not cache listings; with 0s it would read folders endlessly.
     options = ["--config", "", "--addr", "127.0.0.1:0", "--auth-key", f"{KEY},{SECRET}", "--dir-cache-time", "1ms"]
     with log.open("wb") as output:
         command = [Path(sys.executable).with_name("rclone"), "serve", "s3", *options, folder / "buckets"]
         process = subprocess.Popen(command, stderr=output)
     try:
-        found = wait_until(lambda: re.search(r"http://127\.0\.0\.1:\d+", log.read_text()), "the S3 server listens")
-        yield S3Server(found.group(), folder / "buckets" / BUCKET)
+        address = wait_until(lambda: re.search(r"http://127\.0\.0\.1:\d+", log.read_text()), "the S3 server listens")
+        yield S3Server(address.group(), folder / "buckets" / BUCKET)
     finally:
         process.terminate()
         process.wait()

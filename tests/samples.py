@@ -1,4 +1,4 @@
-"""Small things that many tests need: people, a model that can be registered. Torch-free."""
+"""Sample people and a sample model that many tests use. Torch-free."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
+from sqlalchemy.orm import Session
 
 from service.settings import Settings
 from service.store.access.identities import Identity, IdentityHasher
 from service.store.artifacts.location import open_artifacts
 from service.store.database import Database
-from service.store.deletions.creation import NewDeletion, create
-from service.store.deletions.lifecycle import DeletionView, NamedRecord
+from service.store.deletions.creation import DeletionRequest, store_deletions
+from service.store.deletions.views import DeletionView, NamedRecord
 from service.store.models.registry import Registration, register
 from service.store.signing.statements import StatementSigner
+from vocabulary import rungs
 
 CONFIG = {"components": 1, "dimensions": 2, "prior_std": 1.0}
 PEOPLE, ROWS_EACH = 10, 4
-RUNGS = ["influence", "newton", "warm", "retrain"]
+RUNGS = list(rungs.RUNGS)
 
 
 def person(number: int) -> dict[str, str]:
@@ -33,24 +35,24 @@ def points() -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def posterior(data: np.ndarray[Any, np.dtype[np.float64]]) -> bytes:
-    """With one component the mixture is conjugate: this is its exact optimum."""
+    """Return the exact optimum: with one component the mixture is conjugate."""
     precision = len(data) + 1.0
     std = np.full((1, 2), precision**-0.5)
     return save({"mean": data.sum(0, keepdims=True) / precision, "std": std})
 
 
 def parts(**changes: bytes) -> dict[str, bytes]:
-    """The four parts of a registration, all right unless changed."""
+    """Return the four parts of a valid registration, with changes."""
     data = points()
     manifest = {"name": "sample", "family": "gaussian-mixture", "config": CONFIG, "policy": {"epsilon": 1e-6}}
     subjects = [person(row // ROWS_EACH) for row in range(len(data))]
-    whole = {
+    valid = {
         "manifest": json.dumps(manifest).encode(),
         "posterior": posterior(data),
         "records": save({"x": data}),
         "subjects": json.dumps(subjects).encode(),
     }
-    return {**whole, **changes}
+    return {**valid, **changes}
 
 
 def hasher(settings: Settings) -> IdentityHasher:
@@ -78,7 +80,7 @@ def register_sample(
     return register(database, open_artifacts(settings), registration, actor="test")
 
 
-def ask(
+def request_deletion(
     settings: Settings,
     database: Database,
     *people: int,
@@ -89,7 +91,7 @@ def ask(
 ) -> DeletionView:
     """Store a deletion as the API would."""
     with database.writing() as session:
-        new = NewDeletion(
+        request = DeletionRequest(
             caller="acme",
             regulation="gdpr",
             lookups=[lookup(settings, number) for number in people],
@@ -99,4 +101,11 @@ def ask(
             callback_urls=callback_urls,
             records=records,
         )
-        return create(session, new, StatementSigner(settings.signing_key_bytes()))
+        return store_deletion(session, request, StatementSigner(settings.signing_key_bytes()))
+
+
+def store_deletion(session: Session, request: DeletionRequest, signer: StatementSigner) -> DeletionView:
+    """Store one request that is not refused."""
+    (view,) = store_deletions(session, [request], signer).outcomes
+    assert isinstance(view, DeletionView)
+    return view

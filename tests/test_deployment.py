@@ -11,7 +11,7 @@ import yaml
 
 from service.settings import ConfigurationError, Settings, load_settings
 from service.store.batches.doorbell import QUEUES
-from tests.deployments import ROOT, check_command, knows, setting_variables
+from tests.deployments import ROOT, check_command, is_known_variable, setting_variables
 
 OURS = ("api", "worker", "worker-gpu", "sweep")
 """The services of docker-compose.yml that run until they are stopped."""
@@ -54,10 +54,10 @@ def test_compose_runs_each_part_by_a_command_that_there_is(services: dict[str, A
 
 def test_compose_sets_only_variables_that_somebody_reads(services: dict[str, Any]) -> None:
     for name in ("migrate", *OURS):
-        assert [one for one in services[name]["environment"] if not knows(one)] == []
+        assert [one for one in services[name]["environment"] if not is_known_variable(one)] == []
     text = (ROOT / "docker-compose.yml").read_text()
     defaults = dict(re.findall(r"\$\{(LETHE_\w+):-([^}]*)\}", text))
-    assert {name for name in defaults if not knows(name)} == {"LETHE_PORT"}  # of the host
+    assert {name for name in defaults if not is_known_variable(name)} == {"LETHE_PORT"}  # of the host
     del defaults["LETHE_PORT"]
     usual = Settings(_env_file=None)  # type: ignore[call-arg]
     for variable, value in defaults.items():

@@ -12,7 +12,7 @@ import yaml
 
 from service.settings import ConfigurationError, load_settings, new_key
 from service.store.batches.doorbell import QUEUES
-from tests.deployments import ROOT, check_command, knows
+from tests.deployments import ROOT, check_command, is_known_variable
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 RELEASE = "1.31"
@@ -86,7 +86,7 @@ def environment(manifests: Manifests) -> dict[str, str]:
 
 
 def test_pods_get_only_variables_that_somebody_reads(manifests: Manifests) -> None:
-    assert [one for one in environment(manifests) if not knows(one)] == []
+    assert [one for one in environment(manifests) if not is_known_variable(one)] == []
 
 
 def test_a_secret_that_was_not_filled_in_is_refused_and_named(

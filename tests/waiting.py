@@ -7,11 +7,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], what: str, timeout: float = 20.0) -> T:
-    """Wait for a condition, never for a length of time; returns what made it true."""
+def wait_until(condition: Callable[[], T], description: str, timeout: float = 20.0) -> T:
+    """Poll a condition until it is true, and return its value. Tests never sleep for a fixed time."""
     deadline = time.monotonic() + timeout
-    while not (found := condition()):
+    while not (value := condition()):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {timeout:.0f} s in vain for: {what}")
+            raise TimeoutError(f"not within {timeout:.0f} s: {description}")
         time.sleep(0.01)
-    return found
+    return value

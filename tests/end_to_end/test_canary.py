@@ -1,6 +1,6 @@
-"""Identities planted in the whole of Lethe: nowhere while deletions wait, nowhere when they are done or have failed.
+"""No identity is stored anywhere in Lethe: neither while deletions wait, nor after they have completed or failed.
 
-tests/service/test_canary.py does the same for the API alone, on PostgreSQL too.
+tests/service/test_canary.py tests the API alone, also on PostgreSQL.
 """
 
 from __future__ import annotations
@@ -21,10 +21,19 @@ import redis
 from service.settings.broker_socket import broker_socket
 from service.store.database import Database
 from service.store.states import Role
-from tests.canaries import CANARIES, CRASHING, leaks, redis_contents, table_contents
-from tests.canary_doors import DELETIONS, PEOPLE, Door, doors, native, opendsr, register, told
+from tests.canaries import CANARIES, CRASHING, find_leaks, redis_contents, table_contents
+from tests.canary_requests import (
+    DELETIONS,
+    PEOPLE,
+    CanaryRequest,
+    all_requests,
+    native,
+    opendsr,
+    register,
+    response_bytes,
+)
 from tests.end_to_end.conftest import Running, embedded_environment, starting
-from tests.receiver import Receiver, receiving
+from tests.receiver import Receiver, run_receiver
 from tests.service.conftest import Api
 from tests.waiting import wait_until
 
@@ -33,25 +42,25 @@ pytestmark = pytest.mark.slow
 C, P, A, E = Role.COMPLIANCE, Role.OPERATOR, Role.AUDITOR, Role.ENGINEER
 FAULT = f"""
 from service.store.access.identities import IdentityHasher
-sound = IdentityHasher.lookup
+original = IdentityHasher.lookup
 def lookup(hasher, identity):
     if identity.value == {CRASHING!r}:
-        raise ValueError(f"cannot make anything of {{identity.value!r}}")
-    return sound(hasher, identity)
+        raise ValueError(f"cannot hash {{identity.value!r}}")
+    return original(hasher, identity)
 IdentityHasher.lookup = lookup
 """
-"""Python runs a module of the name `sitecustomize` before anything else: a door that stumbles, in the real process."""
+"""A `sitecustomize` module, which Python imports first, that makes the real process crash on one identity."""
 
 
 @dataclass(frozen=True)
-class Scene:
+class Deployment:
     up: Running
     api: Api
     printed: Path
-    """What `lethe up` itself prints."""
+    """Output of `lethe up` itself."""
 
-    def everywhere(self) -> Iterator[tuple[str, bytes]]:
-        """All that is kept at this moment: every file, every row, every key of Redis."""
+    def contents(self) -> Iterator[tuple[str, bytes]]:
+        """Yield everything that is stored now: every file, every row, every key of Redis."""
         yield "printed", self.printed.read_bytes()
         for path in self.up.data_dir.rglob("*"):
             if path.is_file():
@@ -62,22 +71,22 @@ class Scene:
         with redis.Redis(unix_socket_path=str(broker_socket(self.up.data_dir))) as client:
             yield from redis_contents(client)
 
-    def found(self) -> dict[str, set[str]]:
-        return {place: names for place, content in self.everywhere() if (names := leaks(content))}
+    def leaks(self) -> dict[str, set[str]]:
+        return {source: names for source, content in self.contents() if (names := find_leaks(content))}
 
-    def ask(self, door: Door) -> dict[str, object]:
-        """An answer without leaks, as JSON."""
-        answer = door.send(self.api)
-        assert not leaks(told(answer)), door
-        facts: dict[str, object] = answer.json()
-        return facts
+    def send(self, request: CanaryRequest) -> dict[str, object]:
+        """Return the JSON of a response without leaks."""
+        response = request.send(self.api)
+        assert not find_leaks(response_bytes(response)), request
+        document: dict[str, object] = response.json()
+        return document
 
     def status(self, deletion_id: object) -> object:
-        return self.ask(Door(200, A, "GET", f"{DELETIONS}/{deletion_id}"))["status"]
+        return self.send(CanaryRequest(200, A, "GET", f"{DELETIONS}/{deletion_id}"))["status"]
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
     (tmp_path / "fault").mkdir()
     (tmp_path / "fault" / "sitecustomize.py").write_text(FAULT)
     printed = tmp_path / "printed"
@@ -91,53 +100,62 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     }
     with printed.open("wb") as output, starting(tmp_path, env, output) as up:
         tokens = {role: (up.data_dir / "tokens" / f"{role}.token").read_text() for role in Role}
-        yield Scene(up, Api(up.url, tokens), printed)
+        yield Deployment(up, Api(up.url, tokens), printed)
 
 
-def test_an_identity_is_nowhere_before_during_and_after(scene: Scene) -> None:
-    with receiving() as receiver:
-        with _nobody_works(scene.up):
-            sound, fragile = register(scene.api, "sound"), register(scene.api, "fragile")
-            for door in doors(sound):
-                assert not leaks(told(door.send(scene.api))), door
-            _delete_by_command(scene.up)
-            waiting = _plant(scene, receiver, sound, fragile)
-            assert {scene.status(one) for one in waiting.values()} == {"pending"}
+def test_no_identity_is_stored_before_during_or_after_a_deletion(deployment: Deployment) -> None:
+    with run_receiver() as receiver:
+        with _paused_worker(deployment.up):
+            sound, fragile = register(deployment.api, "sound"), register(deployment.api, "fragile")
+            for request in all_requests(sound):
+                assert not find_leaks(response_bytes(request.send(deployment.api))), request
+            _delete_by_command(deployment.up)
+            waiting = _plant(deployment, receiver, sound, fragile)
+            assert {deployment.status(deletion_id) for deletion_id in waiting.values()} == {"pending"}
             assert {"lethe.db", "lethe.db-wal", "service.log", "redis b'lethe.cpu'"} <= {
-                at for at, _ in scene.everywhere()
+                source for source, _ in deployment.contents()
             }
-            assert scene.found() == {}
-            for file in (scene.up.data_dir / "artifacts" / fragile).iterdir():
+            assert deployment.leaks() == {}
+            for file in (deployment.up.data_dir / "artifacts" / fragile).iterdir():
                 file.write_bytes(b"damaged")
         ends = {"native": "completed", "fragile": "failed"}
-        wait_until(lambda: {name: scene.status(one) for name, one in waiting.items()} == ends, "all have ended", 60)
-        wait_until(lambda: len(receiver.received) == 4, "both contracts told of the begin and of the end")
-    _read_everything(scene, waiting["native"], sound)
-    assert not any(leaks(repr(one.headers).encode() + one.body + one.path.encode()) for one in receiver.received)
-    assert scene.found() == {}
-    log = scene.up.log()
+        wait_until(
+            lambda: {name: deployment.status(deletion_id) for name, deletion_id in waiting.items()} == ends,
+            "all deletions have ended",
+            60,
+        )
+        wait_until(lambda: len(receiver.received) == 4, "both contracts sent callbacks for start and end")
+    _read_everything(deployment, waiting["native"], sound)
+    callbacks = [repr(call.headers).encode() + call.body + call.path.encode() for call in receiver.received]
+    assert not any(map(find_leaks, callbacks))
+    assert deployment.leaks() == {}
+    log = deployment.up.log()
     assert {"batch.crashed", "deletion.failed", "deletion.completed"} <= {line["event"] for line in log}
     assert [line["event"] for line in log].count("request.crashed") == 5
-    _found_if_planted(scene)
+    _check_the_search(deployment)
 
 
-def _plant(scene: Scene, receiver: Receiver, sound: str, fragile: str) -> dict[str, object]:
-    """Deletions by both contracts that will be done, and one that will fail; by what they are called here."""
+def _plant(deployment: Deployment, receiver: Receiver, sound: str, fragile: str) -> dict[str, object]:
+    """Request deletions by both contracts, one of which will fail; return the ids of the native ones by name."""
     urls = [receiver.url()]
-    answers = {
-        "native": scene.ask(Door(201, C, "POST", DELETIONS, {"json": native(models=[sound], callback_urls=urls)})),
-        "fragile": scene.ask(Door(201, C, "POST", DELETIONS, {"json": native(models=[fragile])})),
+    deletions = {
+        "native": deployment.send(
+            CanaryRequest(201, C, "POST", DELETIONS, {"json": native(models=[sound], callback_urls=urls)})
+        ),
+        "fragile": deployment.send(CanaryRequest(201, C, "POST", DELETIONS, {"json": native(models=[fragile])})),
     }
     person = {**PEOPLE[0], "identity_format": "raw"}
-    asked = opendsr(subject_identities=[person], status_callback_urls=urls)
-    assert not leaks(told(Door(201, C, "POST", "/v2/requests", {"json": asked}).send(scene.api)))
-    return {name: answer["id"] for name, answer in answers.items()}
+    body = opendsr(subject_identities=[person], status_callback_urls=urls)
+    assert not find_leaks(
+        response_bytes(CanaryRequest(201, C, "POST", "/v2/requests", {"json": body}).send(deployment.api))
+    )
+    return {name: deletion["id"] for name, deletion in deletions.items()}
 
 
-def _read_everything(scene: Scene, deletion_id: object, model_id: str) -> None:
-    """What people and machines look at afterwards."""
-    found = scene.ask(Door(200, C, "GET", f"{DELETIONS}/{deletion_id}"))
-    certificates = [part["certificate"] for part in found["models"]]  # type: ignore[attr-defined]
+def _read_everything(deployment: Deployment, deletion_id: object, model_id: str) -> None:
+    """Read every route that serves a finished deletion."""
+    deletion = deployment.send(CanaryRequest(200, C, "GET", f"{DELETIONS}/{deletion_id}"))
+    certificates = [part["certificate"] for part in deletion["models"]]  # type: ignore[attr-defined]
     assert len(certificates) == 1
     streamed = {"headers": {"Accept": "text/event-stream", "Last-Event-ID": CANARIES["email"]}}
     for role, path, options in (
@@ -158,24 +176,24 @@ def _read_everything(scene: Scene, deletion_id: object, model_id: str) -> None:
         (None, "/api/v1/log/keys", {}),
         (None, "/metrics", {}),
     ):
-        answer = Door(200, role, "GET", path, options).send(scene.api)
-        assert answer.content
-        assert not leaks(told(answer)), path
+        response = CanaryRequest(200, role, "GET", path, options).send(deployment.api)
+        assert response.content
+        assert not find_leaks(response_bytes(response)), path
 
 
 def _delete_by_command(up: Running) -> None:
-    """Through standard input: an argument would stand in the list of processes."""
+    """Delete through standard input: an argument would show in the process list."""
     command = [sys.executable, "-m", "lethe", "delete", "-", "--url", up.url, "--data-dir", str(up.data_dir)]
     lines = "".join(f"{kind}={value}\n" for kind, value in CANARIES.items())
     for options, code in (["--json"], 0), (["--regulation", "lgpd"], 2):
         ended = subprocess.run([*command, *options], input=lines.encode(), capture_output=True, check=False)
         assert ended.returncode == code, ended.stderr
-        assert not leaks(ended.stdout + ended.stderr)
+        assert not find_leaks(ended.stdout + ended.stderr)
 
 
 @contextmanager
-def _nobody_works(up: Running) -> Iterator[None]:
-    """The worker sleeps, so that deletions wait for as long as they are looked at."""
+def _paused_worker(up: Running) -> Iterator[None]:
+    """Suspend the worker, so that deletions stay pending."""
     worker = up.processes()["worker-1"]
     os.kill(worker, signal.SIGSTOP)
     try:
@@ -184,14 +202,15 @@ def _nobody_works(up: Running) -> Iterator[None]:
         os.kill(worker, signal.SIGCONT)
 
 
-def _found_if_planted(scene: Scene) -> None:
+def _check_the_search(deployment: Deployment) -> None:
+    """Plant an identity in every store and find it there."""
     email = CANARIES["email"].encode()
     planted = ("artifacts/planted", "service.log", "redis.log")
     for name in planted:
-        with (scene.up.data_dir / name).open("ab") as file:
+        with (deployment.up.data_dir / name).open("ab") as file:
             file.write(b"\n" + email + b"\n")
-    with redis.Redis(unix_socket_path=str(broker_socket(scene.up.data_dir))) as client:
+    with redis.Redis(unix_socket_path=str(broker_socket(deployment.up.data_dir))) as client:
         client.set("planted", base64.b64encode(email))
-    with (scene.printed).open("ab") as file:
+    with (deployment.printed).open("ab") as file:
         file.write(email)
-    assert set(scene.found()) == {*planted, "redis b'planted'", "printed"}
+    assert set(deployment.leaks()) == {*planted, "redis b'planted'", "printed"}

@@ -21,10 +21,10 @@ from service.settings import Settings
 from service.store.artifacts.folder import ArtifactFolder
 from service.store.certificates.bundles import find_certificate
 from service.store.database import Database
-from service.store.datasets.dataset import stored_dataset
+from service.store.datasets.dataset import load_dataset
 from service.store.datasets.tree import DatasetTree
 from service.store.errors import ArtifactDamaged, Gone
-from service.store.log import sequencing as log
+from service.store.log import sequencing
 from service.store.signing.statements import StatementSigner
 from service.store.tables import AuditEntry, Batch, Certificate, Checkpoint, Deletion, DeletionTarget, Record, Version
 from tests.faults.population import Population
@@ -64,10 +64,10 @@ def check_log(settings: Settings, database: Database) -> None:
     """Every entry has its place once the sequencer has run, and all checkpoints ever signed are of one log."""
     signer = StatementSigner(settings.signing_key_bytes(), settings.origin)
     with database.writing() as session:
-        log.sequence(session, signer)
+        sequencing.sequence_entries(session, signer)
     with database.reading() as session:
         notes = session.scalars(select(Checkpoint.note)).all()
-        leaves = [entry.encode() for entry in log.entries(session, 0, log.size_of(session))]
+        leaves = [entry.encode() for entry in sequencing.read_entries(session, 0, sequencing.log_size(session))]
         count = session.scalar(select(func.count()).select_from(AuditEntry))
     ring = load_keys(signer.public_pem.encode())
     assert replay(leaves, [open_checkpoint(note, ring) for note in notes]).entries == count
@@ -203,7 +203,7 @@ def _wrong_content(
     if list(rows) != expected:
         yield f"{len(rows)} records have an owner, {len(expected)} should have"
     try:
-        dataset = stored_dataset(store.get(model_id, current.dataset_digest))
+        dataset = load_dataset(store.get(model_id, current.dataset_digest))
         posterior = load(store.get(model_id, current.posterior_digest))
     except (ArtifactDamaged, Gone) as error:
         yield f"a current file cannot be read: {error}"
@@ -211,7 +211,7 @@ def _wrong_content(
     if dataset.records.tolist() != expected or current.record_count != len(expected):
         stated = f"{len(dataset.records)} rows ({current.record_count} by its version)"
         yield f"its data set has {stated}, not {len(expected)}"
-    elif current.dataset_root != DatasetTree.of(dataset).root:
+    elif current.dataset_root != DatasetTree.from_dataset(dataset).root:
         yield "its data set has another root than its version states"
     elif not np.array_equal(dataset.arrays["x"], population.points[expected]):
         yield "its data set has other values than were registered"

@@ -34,7 +34,7 @@ def world(settings: Settings, database: Database) -> World:
     context = WorkerContext.open(settings)
     asked = {}
     for people in ((1, 2), (5,)):
-        asked[samples.ask(settings, database, *people).deletion.id] = people
+        asked[samples.request_deletion(settings, database, *people).deletion.id] = people
         assert forget_pending(context, model_id)
     context.database.close()
     return World(settings, database, {model_id: population}, asked)

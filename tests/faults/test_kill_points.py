@@ -74,7 +74,7 @@ def _boundaries(bench: Bench, trial: int) -> list[str]:
     world = _world(bench, trial)
     (model_id,) = world.models
     people = _people(trial)
-    asked = {samples.ask(bench.settings, bench.database, people[0]).deletion.id: people[:1]}
+    asked = {samples.request_deletion(bench.settings, bench.database, people[0]).deletion.id: people[:1]}
     ended = bench.forge.work(model_id)
     assert ended.exit_code == 0
     for name, least in KNOWN.items():
@@ -94,7 +94,7 @@ def _trial(bench: Bench, trial: int, boundary: int, circumstances: str, seed: in
 
     def ask(size: int) -> uuid.UUID:
         people = tuple(waiting.pop() for _ in range(size))
-        deletion_id = samples.ask(bench.settings, bench.database, *people).deletion.id
+        deletion_id = samples.request_deletion(bench.settings, bench.database, *people).deletion.id
         asked[deletion_id] = people
         return deletion_id
 

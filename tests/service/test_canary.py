@@ -1,4 +1,4 @@
-"""Planted at every door of an API, an identity is nowhere afterwards: not in a table, in Redis, in a log or an answer.
+"""Sent with every request, an identity is nowhere afterwards: not in a table, in Redis, in a log or an answer.
 
 tests/end_to_end/test_canary.py goes on with workers, files and callbacks.
 """
@@ -16,8 +16,8 @@ from service.settings import Settings
 from service.store import audit
 from service.store.access.identities import Identity, IdentityHasher
 from service.store.database import Database
-from tests.canaries import CANARIES, CRASHING, ENCODINGS, leaks, redis_contents, table_contents
-from tests.canary_doors import doors, register, told
+from tests.canaries import CANARIES, CRASHING, ENCODINGS, find_leaks, redis_contents, table_contents
+from tests.canary_requests import all_requests, register, response_bytes
 from tests.service.conftest import Api
 
 EMAIL = CANARIES["email"]
@@ -31,8 +31,8 @@ def test_the_scanner_finds_each_canary_in_each_disguise(kind: str, encoding: str
         hidden = base64.b64encode(b"x" * int(encoding[-1]) + value + b"and so on")
     else:
         hidden = ENCODINGS[encoding](value)
-    assert leaks(b"\0\xff" + hidden + b"\0\xff")
-    assert not leaks(b"\0\xff" + hidden[: len(hidden) // 2] + b"\0\xff")
+    assert find_leaks(b"\0\xff" + hidden + b"\0\xff")
+    assert not find_leaks(b"\0\xff" + hidden[: len(hidden) // 2] + b"\0\xff")
 
 
 @pytest.fixture
@@ -58,20 +58,20 @@ def test_no_door_lets_an_identity_through(
 ) -> None:
     configure_logging("DEBUG", sees_identities=True)
     model_id = register(api, "sample")
-    for door in doors(model_id):
-        answer = door.send(api)
-        assert not leaks(told(answer)), door
-    assert not leaks(api.call(None, "GET", "/metrics").content)
+    for request in all_requests(model_id):
+        answer = request.send(api)
+        assert not find_leaks(response_bytes(answer)), request
+    assert not find_leaks(api.call(None, "GET", "/metrics").content)
     client = redis.Redis.from_url(broker.replace("redis+socket://", "unix://"))
     stored = [*table_contents(database), *redis_contents(client)]
     assert {"table subjects", "table deletions", "table idempotency_keys", "redis b'lethe.cpu'"} <= {
         at for at, _ in stored
     }
-    assert {at: found for at, content in stored if (found := leaks(content))} == {}
+    assert {at: found for at, content in stored if (found := find_leaks(content))} == {}
     logged = capfd.readouterr()
     assert logged.out.count("request.crashed") == 5
     assert "in lookup" in logged.out
-    assert leaks((logged.out + logged.err).encode()) == set()
+    assert find_leaks((logged.out + logged.err).encode()) == set()
     _found_if_planted(database, client)
 
 
@@ -79,7 +79,7 @@ def _found_if_planted(database: Database, client: redis.Redis) -> None:
     with database.writing() as session:
         audit.record(session, EMAIL, "test", "nobody")
     client.lpush("planted", base64.b64encode(EMAIL.encode()))
-    found = {at for at, content in [*table_contents(database), *redis_contents(client)] if leaks(content)}
+    found = {at for at, content in [*table_contents(database), *redis_contents(client)] if find_leaks(content)}
     client.delete("planted")
     client.close()
     assert found == {"table audit_entries", "redis b'planted'"}

@@ -235,7 +235,7 @@ def test_two_publishers_store_one_cosignature_of_each_witness(
 def test_a_witnessed_certificate_verifies_with_the_published_list_and_names_its_witness(
     settings: Settings, database: Database, signer: StatementSigner, witness: Witness, open_publisher: Opener
 ) -> None:
-    deletion_id = samples.ask(settings, database, 99).deletion.id
+    deletion_id = samples.request_deletion(settings, database, 99).deletion.id
     sequence_all(database, signer)
     publisher = open_publisher(witnesses=witness.setting)
     publisher.publish_newest()

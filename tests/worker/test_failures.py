@@ -66,7 +66,7 @@ def test_a_full_disk_parks_the_job_with_that_reason_and_damages_nothing(
     settings: Settings, database: Database, context: WorkerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    view = samples.ask(settings, database, 1)
+    view = samples.request_deletion(settings, database, 1)
     with database.reading() as session:
         before = current_version(session, model_id)
 

@@ -64,7 +64,7 @@ def test_a_batch_forgets_erases_certifies_and_publishes(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    first, second = (samples.ask(settings, database, number) for number in (1, 4))
+    first, second = (samples.request_deletion(settings, database, number) for number in (1, 4))
     assert forget_pending(context, model_id) is True
     assert forget_pending(context, model_id) is False
     with database.reading() as session:
@@ -107,7 +107,7 @@ def test_a_data_set_from_before_there_were_salts_is_committed_to_with_its_next_b
         session.execute(update(Version).values(dataset_digest=digest, dataset_root=None))
         adopt(session, model_id, digest)
     for number in (1, 4):
-        samples.ask(settings, database, number)
+        samples.request_deletion(settings, database, number)
         forget_pending(context, model_id)
     with database.reading() as session:
         versions = session.scalars(select(Version).order_by(Version.number)).all()
@@ -124,7 +124,7 @@ def test_deletions_one_after_another_do_not_add_up_their_errors(
 ) -> None:
     model_id = samples.register_sample(settings, database)
     for number in (0, 3, 7):
-        samples.ask(settings, database, number)
+        samples.request_deletion(settings, database, number)
         forget_pending(context, model_id)
     with database.reading() as session:
         versions = session.scalars(select(Version).order_by(Version.number)).all()
@@ -137,7 +137,7 @@ def test_forgetting_everybody_fails_with_a_plain_reason(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    view = samples.ask(settings, database, *range(samples.PEOPLE))
+    view = samples.request_deletion(settings, database, *range(samples.PEOPLE))
     forget_pending(context, model_id)
     with database.reading() as session:
         found = find_view(session, view.deletion.id, caller=None)
@@ -152,7 +152,7 @@ def test_a_bound_above_the_policy_is_not_published(
 ) -> None:
     # Below what rounding allows to prove, and without the rung that needs no proof.
     model_id = samples.register_sample(settings, database, epsilon=1e-40, rungs=["influence", "newton", "warm"])
-    view = samples.ask(settings, database, 1)
+    view = samples.request_deletion(settings, database, 1)
     forget_pending(context, model_id)
     with database.reading() as session:
         found = find_view(session, view.deletion.id, caller=None)
@@ -168,7 +168,7 @@ def test_a_policy_that_no_bound_can_meet_is_met_by_retraining(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database, epsilon=1e-40)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     forget_pending(context, model_id)
     with database.reading() as session:
         certificate = session.scalars(select(Certificate)).one()
@@ -183,7 +183,7 @@ def test_a_certificate_carries_what_an_attacker_could_still_learn(
     """The worst example is named by the commitment of its person, and by nothing else."""
     never_seen = np.random.default_rng(8).normal(size=(50, 2))
     model_id = samples.register_sample(settings, database, never_seen=save({"x": never_seen}))
-    views = [samples.ask(settings, database, number) for number in (2, 6)]
+    views = [samples.request_deletion(settings, database, number) for number in (2, 6)]
     forget_pending(context, model_id)
     with database.reading() as session:
         bundles = certificates(session)
@@ -202,7 +202,7 @@ def test_a_policy_changed_while_a_batch_runs_is_for_the_next(
     settings: Settings, database: Database, context: WorkerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 2)
+    samples.request_deletion(settings, database, 2)
     process = forget._process
 
     def meanwhile(context: WorkerContext, claim: Claim, lease: Lease) -> BatchResult:
@@ -220,7 +220,7 @@ def test_a_policy_changed_while_a_batch_runs_is_for_the_next(
 
 def test_a_batch_keeps_its_device_and_its_rungs(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 2)
+    samples.request_deletion(settings, database, 2)
     forget_pending(context, model_id)
     with database.reading() as session:
         batch = session.scalars(select(Batch)).one()
@@ -234,7 +234,7 @@ def test_without_never_seen_rows_no_attack_is_told(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 2)
+    samples.request_deletion(settings, database, 2)
     forget_pending(context, model_id)
     with database.reading() as session:
         (bundle,) = certificates(session)
@@ -246,7 +246,7 @@ def test_a_damaged_artifact_is_retried_not_published(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    view = samples.ask(settings, database, 1)
+    view = samples.request_deletion(settings, database, 1)
     with database.reading() as session:
         path = context.artifacts.path(model_id, current_version(session, model_id).dataset_digest)
     whole = path.read_bytes()
@@ -277,7 +277,7 @@ def test_a_worker_killed_at_any_point_loses_nothing(
     settings: Settings, database: Database, context: WorkerContext, patch: str
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    view = samples.ask(settings, database, 1)
+    view = samples.request_deletion(settings, database, 1)
     _run_and_die(settings, model_id, patch)
     with database.writing() as session:  # as if the lease had run out
         session.execute(update(Batch).values(lease_expires_at=now() - timedelta(seconds=1)))
@@ -305,7 +305,7 @@ def test_every_log_line_of_a_deletion_carries_its_request_id(
     settings: Settings, database: Database, context: WorkerContext, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    view = samples.ask(settings, database, 1, request_id="trace-42")
+    view = samples.request_deletion(settings, database, 1, request_id="trace-42")
     configure_logging("INFO")
     forget_pending(context, model_id)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

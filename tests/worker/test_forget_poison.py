@@ -37,7 +37,7 @@ def test_one_poisoned_record_does_not_hold_up_the_others(
     monkeypatch.setattr(forget, "_process", fails_on_it)
     model_id = samples.register_sample(settings, database)
     asked = [
-        samples.ask(settings, database, records=[NamedRecord(model_id, record)]).deletion.id for record in range(COUNT)
+        samples.request_deletion(settings, database, records=[NamedRecord(model_id, record)]).deletion.id for record in range(COUNT)
     ]
     assert forget_pending(context, model_id) is True
     with database.reading() as session:

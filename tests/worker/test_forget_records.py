@@ -73,7 +73,7 @@ def test_rows_and_people_in_one_request(settings: Settings, database: Database, 
 def test_a_row_erased_meanwhile_needs_no_worker(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database)
     view = ask(database, context, model_id, 5)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     assert forget_pending(context, model_id) is True
     later = ask(database, context, model_id, 6)
     assert later.deletion.status == "completed"

@@ -26,7 +26,7 @@ def test_superseded_posteriors_are_destroyed_on_schedule_and_logged(
     model_id, doorbell = samples.register_sample(settings, database), Doorbell(settings.broker, database)
     with database.reading() as session:
         old = current_version(session, model_id)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     forget_pending(kept, model_id)
     assert context.artifacts.get(model_id, old.posterior_digest)
     with pytest.raises(Gone):

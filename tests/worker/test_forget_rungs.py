@@ -28,7 +28,7 @@ def test_what_was_published_is_told_with_its_bound(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     forget_pending(context, model_id)
     told = rungs(database)
     assert told[-1]["level"] == "proved"
@@ -43,7 +43,7 @@ def test_what_was_published_is_told_with_its_bound(
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_what_was_tried_in_vain_is_told_too(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database, epsilon=1e-40, rungs=["influence", "newton"])
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     forget_pending(context, model_id)
     told = rungs(database)
     assert [one["rung"] for one in told] == ["influence", "newton"]

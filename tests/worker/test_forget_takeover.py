@@ -36,7 +36,7 @@ def test_a_late_worker_with_another_clock_cannot_publish(
 ) -> None:
     """It is ten minutes behind and its heartbeat does not get through; whoever takes over is ten minutes ahead."""
     model_id = samples.register_sample(settings, database)
-    asked = [samples.ask(settings, database, 1).deletion.id]
+    asked = [samples.request_deletion(settings, database, 1).deletion.id]
     with database.writing() as session:  # due by every clock
         session.execute(update(DeletionTarget).values(not_before=now() - timedelta(hours=1)))
     patch = (
@@ -48,7 +48,7 @@ def test_a_late_worker_with_another_clock_cannot_publish(
         with database.reading() as session:
             of_late = set(session.scalars(select(Artifact.digest).where(Artifact.destroy_at.is_not(None))))
         assert len(of_late) == 2  # both files of its version are written
-        asked.append(samples.ask(settings, database, 2).deletion.id)
+        asked.append(samples.request_deletion(settings, database, 2).deletion.id)
         for module in (lifecycle, clock, publication):
             monkeypatch.setattr(module, "now", lambda: now() + timedelta(seconds=TEN_MINUTES))
         wait_until(lambda: forget_pending(context, model_id), "the lease ran out, by the clock that counts")
@@ -75,7 +75,7 @@ def test_a_killed_workers_batch_goes_on_when_its_lease_has_run_out(
 ) -> None:
     """Nobody touches the database in between: the sweep's own look finds it."""
     model_id = samples.register_sample(settings, database)
-    view = samples.ask(settings, database, 1)
+    view = samples.request_deletion(settings, database, 1)
     with start_forgetting(hurried(settings), model_id, "worker.forget.publish = die") as dying:
         _, told = dying.communicate(timeout=60)
     assert dying.returncode == -signal.SIGKILL, told

@@ -47,11 +47,11 @@ def test_a_busy_model_starves_no_other(
     with database.writing() as session:
         session.execute(update(Version).values(readiness={}))  # nobody need look at them
     for record in range(30):
-        samples.ask(settings, database, records=[NamedRecord(busy, record)])
+        samples.request_deletion(settings, database, records=[NamedRecord(busy, record)])
     for _ in range(5):
         sweep_once(database, context.artifacts, context.doorbell)  # each rings: nobody is there yet
     assert serve_one(queue, limited)
-    samples.ask(settings, database, records=[NamedRecord(quiet, 1)])
+    samples.request_deletion(settings, database, records=[NamedRecord(quiet, 1)])
     context.doorbell.ring(quiet)
     while quiet not in batches_of(database):
         assert serve_one(queue, limited)

@@ -28,7 +28,7 @@ from worker.lease import Lease
 
 def held(settings: Settings, database: Database, context: WorkerContext) -> Claim:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     with database.writing() as session:
         found = claim_batch(session, model_id, context.name, context.terms)
     assert found is not None
@@ -97,7 +97,7 @@ def test_a_lost_lease_is_not_told_to_anybody(settings: Settings, database: Datab
 
 def test_a_published_job_keeps_its_curve(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 2)
+    samples.request_deletion(settings, database, 2)
     forget_pending(context, model_id)
     batch = batch_of(database)
     assert (batch.status, batch.phase, batch.percent) == ("published", "published", 100)
@@ -134,7 +134,7 @@ def test_a_job_on_a_sample_set_has_a_curve_that_ends_at_the_retained_mean(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = register_sample_set(settings, database)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     forget_pending(context, model_id)
     batch = batch_of(database)
     assert batch.status == "published"
@@ -146,7 +146,7 @@ def test_a_job_on_a_sample_set_has_a_curve_that_ends_at_the_retained_mean(
 
 def test_a_failed_job_tells_how_far_it_came(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database, epsilon=1e-40, rungs=["influence", "newton"])
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     forget_pending(context, model_id)
     batch = batch_of(database)
     assert (batch.status, batch.phase, batch.device) == ("failed", "publishing", "cpu")

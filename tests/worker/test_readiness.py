@@ -29,7 +29,7 @@ def test_the_readiness_of_the_current_version_is_recorded_once(
 def test_a_published_version_is_looked_at_anew(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database)
     check_current(context, model_id)
-    samples.ask(settings, database, 3)
+    samples.request_deletion(settings, database, 3)
     forget_pending(context, model_id)
     assert check_current(context, model_id) is True
 

@@ -113,7 +113,7 @@ def state(database: Database, view: DeletionView) -> tuple[str, int]:
 
 
 def ask_and_ring(settings: Settings, database: Database, model_id: uuid.UUID, person: int) -> DeletionView:
-    view, doorbell = samples.ask(settings, database, person), Doorbell(settings.broker, database)
+    view, doorbell = samples.request_deletion(settings, database, person), Doorbell(settings.broker, database)
     assert doorbell.ring(model_id)
     doorbell.close()
     return view

@@ -48,13 +48,13 @@ def test_rings_for_waiting_work_that_nobody_does(
 ) -> None:
     model_id = samples.register_sample(settings, database)
     assert rings(queue, context) == []
-    samples.ask(settings, database, 1)
-    samples.ask(settings, database, 2)
+    samples.request_deletion(settings, database, 1)
+    samples.request_deletion(settings, database, 2)
     assert rings(queue, context) == [model_id]
     with database.writing() as session:
         held = claim_batch(session, model_id, "worker", context.terms)
     assert held is not None
-    samples.ask(settings, database, 3)
+    samples.request_deletion(settings, database, 3)
     assert rings(queue, context) == []  # its worker is alive
     with database.writing() as session:
         session.execute(update(Batch).values(lease_expires_at=now() - timedelta(seconds=1)))
@@ -66,7 +66,7 @@ def test_rings_first_where_the_deadline_is_nearest(
 ) -> None:
     model_ids = [samples.register_sample(settings, database) for _ in range(3)]
     for model_id, days in zip(model_ids, (20, 3, 11), strict=True):
-        view = samples.ask(settings, database, 1, model_ids=[model_id])
+        view = samples.request_deletion(settings, database, 1, model_ids=[model_id])
         with database.writing() as session:
             session.get_one(Deletion, view.deletion.id).due_at = now() + timedelta(days=days)
     assert rings(queue, context) == [model_ids[1], model_ids[2], model_ids[0]]
@@ -76,7 +76,7 @@ def test_many_sweeps_at_once_do_everything_and_log_each_destruction_once(
     settings: Settings, database: Database, context: WorkerContext, queue: redis.Redis
 ) -> None:
     model_ids = [samples.register_sample(settings, database) for _ in range(3)]
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     doomed = [
         write_ahead(database, context.artifacts, model_id, "posterior", f"draft {number}".encode())
         for model_id in model_ids
@@ -115,7 +115,7 @@ def test_leaves_a_deletion_in_backoff_alone(
     settings: Settings, database: Database, context: WorkerContext, queue: redis.Redis
 ) -> None:
     samples.register_sample(settings, database)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     with database.writing() as session:
         session.execute(update(DeletionTarget).values(not_before=now() + timedelta(minutes=1)))
     assert rings(queue, context) == []

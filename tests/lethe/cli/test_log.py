@@ -30,7 +30,7 @@ def signer(settings: Settings, database: Database) -> StatementSigner:
 
 
 def grow_log(settings: Settings, database: Database, signer: StatementSigner) -> None:
-    samples.ask(settings, database, 99)
+    samples.request_deletion(settings, database, 99)
     with database.writing() as session:
         assert sequencing.sequence_entries(session, signer)
 

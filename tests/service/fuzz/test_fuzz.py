@@ -49,7 +49,7 @@ def test_every_answer_is_as_documented(
 ) -> None:
     configure_logging("WARNING")
     samples.register_sample(settings, database)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     report = tmp_path / "report.json"
     ended = subprocess.run(
         [

@@ -86,7 +86,7 @@ def test_keys_of_two_callers_do_not_meet(api: Api, settings: Settings, database:
 def test_compliance_sees_only_its_own(api: Api, settings: Settings, database: Database) -> None:
     samples.register_sample(settings, database)
     mine = api.call(Role.COMPLIANCE, "POST", PATH, json=body(3)).json()["id"]
-    other = str(samples.ask(settings, database, 5).deletion.id)
+    other = str(samples.request_deletion(settings, database, 5).deletion.id)
     assert api.call(Role.COMPLIANCE, "GET", f"{PATH}/{mine}").status_code == 200
     assert api.call(Role.COMPLIANCE, "GET", f"{PATH}/{other}").status_code == 404
     for role in (Role.OPERATOR, Role.AUDITOR):

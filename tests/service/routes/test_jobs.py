@@ -10,13 +10,12 @@ from sqlalchemy import update
 from service.settings import Settings
 from service.store.artifacts.location import open_artifacts
 from service.store.artifacts.store import write_ahead
-from service.store.batches import lifecycle as batches
-from service.store.batches.lifecycle import Claim, ClaimTerms
+from service.store.batches.lifecycle import Claim, ClaimTerms, claim_batch, fail_batch, renew_lease
 from service.store.batches.listing import MOST_DELETIONS_SHOWN
-from service.store.batches.publication import Processed, publish
+from service.store.batches.publication import BatchResult, publish
 from service.store.certificates.statements import Evidence
 from service.store.database import Database
-from service.store.datasets.dataset import stored_dataset
+from service.store.datasets.dataset import load_dataset
 from service.store.datasets.tree import DatasetTree
 from service.store.signing.statements import StatementSigner
 from service.store.states import Role
@@ -31,14 +30,14 @@ UNKNOWN = uuid.UUID("00000000-0000-4000-8000-000000000000")
 
 def claim(database: Database, model_id: uuid.UUID) -> Claim:
     with database.writing() as session:
-        claimed = batches.claim(session, model_id, "worker-1", TERMS)
+        claimed = claim_batch(session, model_id, "worker-1", TERMS)
     assert claimed is not None
     return claimed
 
 
 def fail(database: Database, claimed: Claim) -> None:
     with database.writing() as session:
-        batches.fail(session, claimed.batch_id, "disk full", permanent=True, max_attempts=3)
+        fail_batch(session, claimed.batch_id, "disk full", permanent=True, max_attempts=3)
 
 
 def publish_claim(
@@ -69,12 +68,14 @@ def publish_all(
         {"name": "newton", "seconds": 0.5, "epsilon": epsilon, "level": level, "solver": "cholesky"},
     ]
     evidence = Evidence(epsilon, level, stated, tried, {"membership": {"worst": None}}, 0.75)
-    dataset = stored_dataset(artifacts.get(claimed.model_id, claimed.dataset_digest))
+    dataset = load_dataset(artifacts.get(claimed.model_id, claimed.dataset_digest))
     retained = dataset.without(claimed.forgotten)
     content = {"posterior": [f"posterior of {claimed.batch_id}".encode()], "dataset": retained.pieces()}
     digests = [write_ahead(database, artifacts, claimed.model_id, kind, *pieces) for kind, pieces in content.items()]
     with database.writing() as session:
-        processed = Processed(*digests, DatasetTree.of(dataset), DatasetTree.of(retained), "cpu", evidence)
+        processed = BatchResult(
+            *digests, DatasetTree.from_dataset(dataset), DatasetTree.from_dataset(retained), "cpu", evidence
+        )
         signer = StatementSigner(settings.signing_key_bytes())
         return publish(session, claimed, processed, signer, retention_seconds=0)
 
@@ -88,7 +89,7 @@ def publish_sample(
     level: str = "proved",
     **bound: object,
 ) -> uuid.UUID:
-    samples.ask(settings, database, person)
+    samples.request_deletion(settings, database, person)
     return publish_claim(settings, database, claim(database, model_id), epsilon, level, **bound)
 
 
@@ -103,12 +104,12 @@ def test_operators_and_auditors_only(api: Api, method: str, path: str, status: i
 
 def test_a_running_job_tells_its_lease_and_progress(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    asked = [samples.ask(settings, database, number).deletion.id for number in (1, 2)]
+    asked = [samples.request_deletion(settings, database, number).deletion.id for number in (1, 2)]
     claimed = claim(database, model_id)
     with database.writing() as session:
         residual = {"rung": "influence", "step": 1, "residual": 0.5, "seconds": 0.25}
         trace = {"phases": [{"phase": "loading", "seconds": 0.1}], "residuals": [residual]}
-        batches.heartbeat(session, claimed.batch_id, 30, "newton", 50, "cuda:0", trace)
+        renew_lease(session, claimed.batch_id, 30, "newton", 50, "cuda:0", trace)
     job = api.call(Role.AUDITOR, "GET", f"{PATH}/{claimed.batch_id}").json()
     assert (job["id"], job["model_id"]) == (str(claimed.batch_id), str(model_id))
     assert (job["status"], job["worker"], job["phase"], job["percent"]) == ("running", "worker-1", "newton", 50)
@@ -123,7 +124,7 @@ def test_a_running_job_tells_its_lease_and_progress(api: Api, settings: Settings
 
 def test_a_finished_job_tells_how_it_ran(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     claimed = claim(database, model_id)
     publish_claim(settings, database, claimed)
     started = now() - timedelta(hours=1)
@@ -139,7 +140,7 @@ def test_a_finished_job_tells_how_it_ran(api: Api, settings: Settings, database:
 
 def test_a_job_that_was_taken_over_still_tells_what_it_held(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    asked = samples.ask(settings, database, 1).deletion.id
+    asked = samples.request_deletion(settings, database, 1).deletion.id
     late = claim(database, model_id)
     with database.writing() as session:
         session.execute(update(Batch).values(lease_expires_at=now() - timedelta(seconds=1)))
@@ -207,7 +208,7 @@ def test_what_arrives_meanwhile_does_not_shift_the_next_page(api: Api, settings:
     model_id = samples.register_sample(settings, database)
     expected = add_batches(database, model_id, 6)
     first = api.call(Role.OPERATOR, "GET", PATH, params={"limit": 3}).json()
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     claim(database, model_id)
     second = api.call(Role.OPERATOR, "GET", PATH, params={"limit": 3, "cursor": first["next_cursor"]}).json()
     assert [job["id"] for job in first["items"] + second["items"]] == expected

@@ -93,7 +93,7 @@ def test_a_policy_is_changed_logged_and_used_by_the_next_claim(
 ) -> None:
     model_id = samples.register_sample(settings, database)
     before = api.call(A, "GET", f"{PATH}/{model_id}").json()
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     held = claim(database, model_id)
     for _ in range(2):  # the second changes nothing and leaves no entry
         answer = api.call(O, "PUT", f"{PATH}/{model_id}/policy", json=POLICY)
@@ -106,7 +106,7 @@ def test_a_policy_is_changed_logged_and_used_by_the_next_claim(
     assert entry.details == {"old": before["policy"], "new": POLICY}
     other = samples.register_sample(settings, database)
     api.call(E, "PUT", f"{PATH}/{other}/policy", json=POLICY)
-    samples.ask(settings, database, 2)
+    samples.request_deletion(settings, database, 2)
     assert claim(database, other).policy == POLICY
     assert held.policy == before["policy"]
 

@@ -10,9 +10,9 @@ from sqlalchemy import update
 
 from service.settings import Settings
 from service.store import clock
-from service.store.batches import lifecycle as batches
+from service.store.batches import lifecycle
 from service.store.batches.due import models_to_ring
-from service.store.batches.lifecycle import Claim, ClaimTerms
+from service.store.batches.lifecycle import Claim, ClaimTerms, claim_batch, renew_lease
 from service.store.database import Database
 from service.store.tables import Batch, now
 from tests import samples
@@ -24,14 +24,14 @@ TERMS = ClaimTerms(lease_seconds=30, max_attempts=10, window_seconds=0)
 def skew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> timedelta:
     """This process's clock is off by ten minutes, in every place that leases are judged by it."""
     off: timedelta = request.param
-    for module in (clock, batches):
+    for module in (clock, lifecycle):
         monkeypatch.setattr(module, "now", lambda: now() + off)
     return off
 
 
 def claim(database: Database, model_id: uuid.UUID) -> Claim | None:
     with database.writing() as session:
-        return batches.claim(session, model_id, "worker", TERMS)
+        return claim_batch(session, model_id, "worker", TERMS)
 
 
 def lease_ends(database: Database, claimed: Claim) -> timedelta:
@@ -44,12 +44,12 @@ def test_a_skewed_worker_neither_steals_a_live_lease_nor_keeps_a_dead_one(
     settings: Settings, database: Database, skew: timedelta
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     held = claim(database, model_id)
     assert held is not None
     assert timedelta(seconds=20) < lease_ends(database, held) < timedelta(seconds=40)
     with database.writing() as session:
-        batches.heartbeat(session, held.batch_id, 30, "newton", 50)
+        renew_lease(session, held.batch_id, 30, "newton", 50)
     assert timedelta(seconds=20) < lease_ends(database, held) < timedelta(seconds=40)
     assert claim(database, model_id) is None
     with database.writing() as session:
@@ -63,4 +63,4 @@ def test_a_skewed_worker_neither_steals_a_live_lease_nor_keeps_a_dead_one(
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_sqlite_has_the_clock_of_its_host(database: Database, skew: timedelta) -> None:
     with database.reading() as session:
-        assert abs(clock.clock(session) - now() - skew) < timedelta(seconds=10)
+        assert abs(clock.current_time(session) - now() - skew) < timedelta(seconds=10)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from service.settings.callback_targets import NOT_ENCRYPTED, NOT_PUBLIC, AllowedTargets
 from service.store.signing.processor_identity import _self_signed
-from tests.receiver import receiving
+from tests.receiver import run_receiver
 from worker.callbacks.delivery import CallbackClient, NotDelivered, TargetForbidden
 from worker.callbacks.message import Message
 
@@ -49,7 +49,7 @@ def deliver(
 
 
 def test_what_arrives() -> None:
-    with receiving() as receiver:
+    with run_receiver() as receiver:
         deliver(receiver.url("/hook?key=a%20b"))
     (received,) = receiver.received
     assert (received.path, received.body) == ("/hook?key=a%20b", b"{}")
@@ -61,7 +61,7 @@ def test_what_arrives() -> None:
 def test_the_name_is_resolved_once_and_its_address_kept() -> None:
     """A name that answers with another address a moment later gains nothing."""
     names = Names(["127.0.0.1"], ["169.254.169.254"])
-    with receiving() as receiver:
+    with run_receiver() as receiver:
         deliver(receiver.url(host="hooks.example"), names=names)
         assert names.asked == [("hooks.example", receiver.port)]
         assert receiver.received[0].headers["Host"] == f"hooks.example:{receiver.port}"
@@ -75,7 +75,7 @@ def test_the_name_is_resolved_once_and_its_address_kept() -> None:
     [("https", AllowedTargets(), NOT_PUBLIC), ("http", AllowedTargets(), NOT_ENCRYPTED)],
 )
 def test_what_is_not_public_is_never_called(scheme: str, targets: AllowedTargets, reason: str) -> None:
-    with receiving() as receiver, pytest.raises(TargetForbidden) as refused:
+    with run_receiver() as receiver, pytest.raises(TargetForbidden) as refused:
         deliver(receiver.url(scheme=scheme), targets)
     assert str(refused.value) == reason
     assert receiver.received == []
@@ -83,13 +83,13 @@ def test_what_is_not_public_is_never_called(scheme: str, targets: AllowedTargets
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "127.1", "localhost"])
 def test_another_spelling_of_an_address_is_judged_by_what_it_means(host: str) -> None:
-    with receiving() as receiver, pytest.raises(TargetForbidden):
+    with run_receiver() as receiver, pytest.raises(TargetForbidden):
         deliver(receiver.url(host=host, scheme="https"), AllowedTargets())
     assert receiver.received == []
 
 
 def test_no_proxy_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    with receiving() as receiver, receiving() as proxy:
+    with run_receiver() as receiver, run_receiver() as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url(""))
         deliver(receiver.url())
     assert (len(receiver.received), proxy.received) == (1, [])
@@ -97,7 +97,7 @@ def test_no_proxy_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_no_redirect_is_followed(status: int) -> None:
-    with receiving() as receiver, receiving() as elsewhere:
+    with run_receiver() as receiver, run_receiver() as elsewhere:
         receiver.statuses, receiver.answer_headers = [status], {"Location": elsewhere.url()}
         with pytest.raises(NotDelivered, match=f"answered {status}"):
             deliver(receiver.url())
@@ -124,7 +124,7 @@ def test_the_certificate_is_checked_for_the_name(certified: tuple[Path, Path], h
     serving.load_cert_chain(certificate, key)
     asking = ssl.create_default_context(cafile=certificate) if trusted else ssl.create_default_context()
     right = trusted and host == "hooks.example"
-    with receiving(serving) as receiver:
+    with run_receiver(serving) as receiver:
         if right:
             deliver(receiver.url(host=host, scheme="https"), names=Names(["127.0.0.1"]), tls=asking)
         else:

@@ -31,7 +31,7 @@ from service.store.deletions.opendsr import OpenDsrReference
 from service.store.signing.processor_identity import ProcessorIdentity
 from service.store.tables import AuditEntry, Callback, Deletion, SigningKey, now
 from tests import samples
-from tests.receiver import Received, Receiver, receiving
+from tests.receiver import Received, Receiver, run_receiver
 from tests.waiting import wait_until
 from worker.callbacks.sender import LONGEST_DELAY, Sender, retry_time, run_callbacks
 from worker.context import WorkerContext
@@ -44,7 +44,7 @@ SUBJECT_REQUEST = uuid.UUID("a7551968-d5d6-44b2-9831-815ac9017798")
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with receiving() as running:
+    with run_receiver() as running:
         yield running
 
 
@@ -90,7 +90,7 @@ def test_a_deletion_is_followed_to_its_certificate(
     settings: Settings, database: Database, context: WorkerContext, sender: Sender, receiver: Receiver
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    deletion = samples.ask(settings, database, 1, callback_urls=[receiver.url("/hook?key=secret")]).deletion
+    deletion = samples.request_deletion(settings, database, 1, callback_urls=[receiver.url("/hook?key=secret")]).deletion
     assert sender.send_due() == 0
     forget_pending(context, model_id)
     assert [sender.send_due() for _ in range(3)] == [1, 1, 0]  # one after the other, never side by side
@@ -112,7 +112,7 @@ def test_a_failed_attempt_is_repeated_and_keeps_the_next_one_back(
     settings: Settings, database: Database, context: WorkerContext, sender: Sender, receiver: Receiver
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 1, callback_urls=[receiver.url()])
+    samples.request_deletion(settings, database, 1, callback_urls=[receiver.url()])
     forget_pending(context, model_id)
     receiver.statuses = [500]
     before = now()
@@ -131,7 +131,7 @@ def test_a_failed_attempt_is_repeated_and_keeps_the_next_one_back(
 def test_after_the_last_attempt_it_is_dead_and_can_be_sent_again(
     settings: Settings, database: Database, sender: Sender, receiver: Receiver
 ) -> None:
-    samples.ask(settings, database, NOBODY, callback_urls=[receiver.url("/hook?key=secret")])
+    samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url("/hook?key=secret")])
     receiver.statuses = [500, 503]
     for _ in range(3):
         sender.send_due()
@@ -154,7 +154,7 @@ def test_a_target_that_is_not_allowed_is_given_up_at_once(
     settings: Settings, database: Database, sender: Sender, receiver: Receiver
 ) -> None:
     strict = replace(sender, client=replace(sender.client, targets=Settings(_env_file=None).callback_targets))  # type: ignore[call-arg]
-    samples.ask(settings, database, NOBODY, callback_urls=[receiver.url(scheme="https")])
+    samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url(scheme="https")])
     assert strict.send_due() == 1
     (row,) = rows(database)
     assert (row.status, row.attempts, row.failure) == ("dead", 1, NOT_PUBLIC)
@@ -164,7 +164,7 @@ def test_a_target_that_is_not_allowed_is_given_up_at_once(
 def test_a_crash_after_sending_repeats_the_same_event(
     settings: Settings, database: Database, sender: Sender, receiver: Receiver
 ) -> None:
-    samples.ask(settings, database, NOBODY, callback_urls=[receiver.url()])
+    samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url()])
     with database.writing() as session:
         (claimed,) = outbox.claim_callbacks(session, 10, 60)
     asyncio.run(sender.client.deliver(sender.writer.write(claimed)))  # and nobody notes it down
@@ -181,7 +181,7 @@ def test_two_senders_send_nothing_twice(
     settings: Settings, database: Database, sender: Sender, receiver: Receiver
 ) -> None:
     """Both are inside their first round when the receiver answers: it waits until it has seen as many as there are."""
-    asked = [samples.ask(settings, database, NOBODY, callback_urls=[receiver.url()]).deletion for _ in range(25)]
+    asked = [samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url()]).deletion for _ in range(25)]
     other = Sender.open(settings)
     receiver.while_answering = lambda: wait_until(lambda: len(receiver.received) >= len(asked), "all have arrived")
     threads = [threading.Thread(target=one.send_due) for one in (sender, other)]
@@ -201,7 +201,7 @@ def test_what_nobody_foresaw_is_an_attempt_that_failed(
     async def broken(host: str, port: int) -> Sequence[str]:
         raise RuntimeError("out of luck")
 
-    samples.ask(settings, database, NOBODY, callback_urls=[receiver.url()])
+    samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url()])
     with structlog.testing.capture_logs() as logs:
         replace(sender, client=replace(sender.client, resolve=broken)).send_due()
     (row,) = rows(database)
@@ -268,7 +268,7 @@ def test_the_sweep_sends_them(settings: Settings, database: Database, receiver: 
     sweep = threading.Thread(target=run_sweep, args=(settings, stop))
     sweep.start()
     try:
-        samples.ask(settings, database, NOBODY, callback_urls=[receiver.url()])
+        samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url()])
         wait_until(lambda: receiver.received, "the callback arrives")
         wait_until(lambda: rows(database)[0].status == "delivered", "its delivery is noted")
     finally:

@@ -10,9 +10,17 @@ import pytest
 from sqlalchemy import select, update
 
 from service.settings import Settings
-from service.store.batches import lifecycle as batches
 from service.store.batches.due import models_to_ring
-from service.store.batches.lifecycle import Claim, ClaimTerms
+from service.store.batches.lifecycle import (
+    WORKER_SILENT,
+    BatchStatus,
+    Claim,
+    ClaimTerms,
+    claim_batch,
+    end_batch,
+    fail_batch,
+    renew_lease,
+)
 from service.store.database import Database
 from service.store.deletions import interventions
 from service.store.errors import LeaseLost
@@ -24,7 +32,7 @@ TERMS = ClaimTerms(lease_seconds=30, max_attempts=3, window_seconds=0)
 
 def claim(database: Database, model_id: uuid.UUID, terms: ClaimTerms = TERMS) -> Claim | None:
     with database.writing() as session:
-        return batches.claim(session, model_id, "worker", terms)
+        return claim_batch(session, model_id, "worker", terms)
 
 
 def expire(database: Database, batch_id: uuid.UUID) -> None:
@@ -40,7 +48,7 @@ def statuses(database: Database) -> list[str]:
 def test_all_pending_deletions_are_claimed_together(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     for number in (1, 4, 4):
-        samples.ask(settings, database, number, request_id=f"r{number}")
+        samples.request_deletion(settings, database, number, request_id=f"r{number}")
     claimed = claim(database, model_id)
     assert claimed is not None
     assert list(claimed.forgotten) == [*range(4, 8), *range(16, 20)]
@@ -56,7 +64,7 @@ def test_nothing_pending_claims_nothing(settings: Settings, database: Database) 
 
 def test_only_one_of_many_workers_gets_the_batch(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     with ThreadPoolExecutor(8) as pool:
         claims = list(pool.map(lambda _: claim(database, model_id), range(16)))
     assert sum(found is not None for found in claims) == 1
@@ -64,9 +72,9 @@ def test_only_one_of_many_workers_gets_the_batch(settings: Settings, database: D
 
 def test_a_later_request_waits_for_the_next_batch(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     assert claim(database, model_id) is not None
-    samples.ask(settings, database, 2)
+    samples.request_deletion(settings, database, 2)
     assert claim(database, model_id) is None
     assert statuses(database) == ["running", "pending"]
 
@@ -75,9 +83,9 @@ def test_a_burst_inside_the_window_becomes_one_batch(settings: Settings, databas
     patient = settings.model_copy(update={"batch_window_seconds": 60.0})
     terms = ClaimTerms(lease_seconds=30, max_attempts=3, window_seconds=60)
     model_id = samples.register_sample(settings, database)
-    samples.ask(patient, database, 1)
+    samples.request_deletion(patient, database, 1)
     assert claim(database, model_id, terms) is None  # its window is open
-    samples.ask(settings, database, 2)  # this one is due, and takes the first along
+    samples.request_deletion(settings, database, 2)  # this one is due, and takes the first along
     claimed = claim(database, model_id, terms)
     assert claimed is not None
     assert len(claimed.requests) == 2
@@ -88,7 +96,7 @@ def test_a_long_window_gives_way_to_the_deadline_and_not_to_its_extension(
 ) -> None:
     weekly = settings.model_copy(update={"batch_window_seconds": 7 * 86_400.0})
     samples.register_sample(settings, database)
-    asked = samples.ask(weekly, database, 1).deletion
+    asked = samples.request_deletion(weekly, database, 1).deletion
     latest = asked.received_at + (asked.due_at - asked.received_at) / 10
     with database.writing() as session:
         interventions.extend(session, asked.id, asked.due_at + timedelta(days=20), "more time", "operator")
@@ -102,7 +110,7 @@ def test_an_expired_lease_is_taken_over_and_the_late_worker_is_fenced_off(
     settings: Settings, database: Database
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     late = claim(database, model_id)
     assert late is not None
     with database.reading() as session:
@@ -114,9 +122,9 @@ def test_an_expired_lease_is_taken_over_and_the_late_worker_is_fenced_off(
     assert taken is not None
     assert taken.forgotten == late.forgotten
     for action in (
-        lambda session: batches.heartbeat(session, late.batch_id, 30, "newton", 50),
-        lambda session: batches.fail(session, late.batch_id, "late", permanent=True, max_attempts=3),
-        lambda session: batches.end(session, late.batch_id, batches.BatchStatus.PUBLISHED),
+        lambda session: renew_lease(session, late.batch_id, 30, "newton", 50),
+        lambda session: fail_batch(session, late.batch_id, "late", permanent=True, max_attempts=3),
+        lambda session: end_batch(session, late.batch_id, BatchStatus.PUBLISHED),
     ):
         with pytest.raises(LeaseLost), database.writing() as session:
             action(session)
@@ -125,28 +133,28 @@ def test_an_expired_lease_is_taken_over_and_the_late_worker_is_fenced_off(
 
 def test_a_heartbeat_keeps_the_lease_and_tells_the_progress(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    view = samples.ask(settings, database, 1)
+    view = samples.request_deletion(settings, database, 1)
     held = claim(database, model_id)
     assert held is not None
     expire(database, held.batch_id)
     with database.writing() as session:
-        batches.heartbeat(session, held.batch_id, 30, "newton", 50)
+        renew_lease(session, held.batch_id, 30, "newton", 50)
     assert claim(database, model_id) is None
     with database.reading() as session:
-        from service.store.deletions.lifecycle import find
+        from service.store.deletions.views import find_view
 
-        target = find(session, view.deletion.id, caller=None).targets[0]
+        target = find_view(session, view.deletion.id, caller=None).targets[0]
         assert (target.phase, target.percent) == ("newton", 50)
 
 
 def test_a_failed_batch_is_tried_again_later_and_given_up_in_the_end(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     for attempt in range(1, 4):
         held = claim(database, model_id)
         assert held is not None
         with database.writing() as session:
-            batches.fail(session, held.batch_id, "disk full", permanent=False, max_attempts=3)
+            fail_batch(session, held.batch_id, "disk full", permanent=False, max_attempts=3)
         assert claim(database, model_id) is None  # not before its time, or never again
         with database.writing() as session:
             target = session.scalars(select(DeletionTarget)).one()
@@ -158,17 +166,17 @@ def test_a_failed_batch_is_tried_again_later_and_given_up_in_the_end(settings: S
 
 def test_a_permanent_failure_is_final_at_once(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     held = claim(database, model_id)
     assert held is not None
     with database.writing() as session:
-        batches.fail(session, held.batch_id, "bound above policy", permanent=True, max_attempts=3)
+        fail_batch(session, held.batch_id, "bound above policy", permanent=True, max_attempts=3)
     assert statuses(database) == ["failed"]
 
 
 def test_a_request_that_kills_its_workers_is_given_up(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     for _ in range(3):
         held = claim(database, model_id)
         assert held is not None
@@ -176,12 +184,12 @@ def test_a_request_that_kills_its_workers_is_given_up(settings: Settings, databa
     assert claim(database, model_id) is None
     assert statuses(database) == ["failed"]
     with database.reading() as session:
-        assert session.scalars(select(DeletionTarget)).one().failure == batches.WORKER_SILENT
+        assert session.scalars(select(DeletionTarget)).one().failure == WORKER_SILENT
 
 
 def test_a_request_whose_records_are_gone_completes_without_a_worker(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    view = samples.ask(settings, database, 1)
+    view = samples.request_deletion(settings, database, 1)
     with database.writing() as session:
         for record in session.scalars(select(Record).where(Record.record.in_(range(4, 8)))):
             session.delete(record)

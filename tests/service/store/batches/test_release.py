@@ -7,11 +7,10 @@ import pytest
 from sqlalchemy import select
 
 from service.settings import Settings
-from service.store.batches import lifecycle as batches
-from service.store.batches.lifecycle import Claim, ClaimTerms
-from service.store.batches.release import GIVEN_BACK, give_back
+from service.store.batches.lifecycle import BatchStatus, Claim, ClaimTerms, claim_batch, end_batch, renew_lease
+from service.store.batches.release import WORKER_STOPPED, release_batches
 from service.store.database import Database
-from service.store.deletions.lifecycle import find
+from service.store.deletions.views import find_view
 from service.store.errors import LeaseLost
 from service.store.tables import AuditEntry, Batch, DeletionTarget, now
 from tests import samples
@@ -21,32 +20,32 @@ TERMS = ClaimTerms(lease_seconds=30.0, max_attempts=1, window_seconds=0.0)
 
 def take(database: Database, model_id: uuid.UUID, worker: str) -> Claim | None:
     with database.writing() as session:
-        return batches.claim(session, model_id, worker, TERMS)
+        return claim_batch(session, model_id, worker, TERMS)
 
 
 def test_what_a_worker_holds_waits_again_and_has_lost_no_attempt(settings: Settings, database: Database) -> None:
     ours = samples.register_sample(settings, database)
-    view = samples.ask(settings, database, 1)
+    view = samples.request_deletion(settings, database, 1)
     held = take(database, ours, "host:1")
     assert held is not None
     others = samples.register_sample(settings, database)
-    samples.ask(settings, database, 2)
+    samples.request_deletion(settings, database, 2)
     kept = take(database, others, "host:12")
     assert kept is not None
     with database.writing() as session:
-        assert give_back(session, "host:1") == [ours]
+        assert release_batches(session, "host:1") == [ours]
     with database.writing() as session:
-        assert give_back(session, "host:1") == []
+        assert release_batches(session, "host:1") == []
     with database.reading() as session:
         assert session.get_one(Batch, kept.batch_id).status == "running"
         batch = session.get_one(Batch, held.batch_id)
-        assert (batch.status, batch.failure) == ("abandoned", GIVEN_BACK)
+        assert (batch.status, batch.failure) == ("abandoned", WORKER_STOPPED)
         assert batch.finished_at is not None
         assert now() - batch.finished_at < timedelta(minutes=1)
         target = session.get_one(DeletionTarget, (view.deletion.id, ours))
-        assert (target.status, target.attempts, target.failure) == ("pending", 0, GIVEN_BACK)
+        assert (target.status, target.attempts, target.failure) == ("pending", 0, WORKER_STOPPED)
         assert target.not_before <= now()
-        assert find(session, view.deletion.id, caller=None).deletion.status == "pending"
+        assert find_view(session, view.deletion.id, caller=None).deletion.status == "pending"
         (entry,) = session.scalars(select(AuditEntry).where(AuditEntry.action == "batch.given_back"))
     assert (entry.actor, entry.concerns, entry.details) == (
         "host:1",
@@ -60,12 +59,12 @@ def test_what_a_worker_holds_waits_again_and_has_lost_no_attempt(settings: Setti
 
 def test_who_computes_on_after_it_was_given_back_cannot_go_on(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     held = take(database, model_id, "host:1")
     assert held is not None
     with database.writing() as session:
-        give_back(session, "host:1")
+        release_batches(session, "host:1")
     with pytest.raises(LeaseLost), database.writing() as session:
-        batches.heartbeat(session, held.batch_id, 30.0, "influence", 50.0)
+        renew_lease(session, held.batch_id, 30.0, "influence", 50.0)
     with pytest.raises(LeaseLost), database.writing() as session:
-        batches.end(session, held.batch_id, batches.BatchStatus.PUBLISHED)
+        end_batch(session, held.batch_id, BatchStatus.PUBLISHED)

@@ -9,8 +9,7 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from service.settings import Settings
-from service.store.batches import lifecycle as batches
-from service.store.batches.lifecycle import Claim, ClaimTerms
+from service.store.batches.lifecycle import BatchStatus, Claim, ClaimTerms, claim_batch, end_batch
 from service.store.batches.selection import Limits
 from service.store.database import Database
 from service.store.states import DeletionStatus
@@ -22,7 +21,7 @@ def claim(
     database: Database, model_id: uuid.UUID, limits: Limits, window_seconds: float = 0.0, turn: int | None = None
 ) -> Claim | None:
     with database.writing() as session:
-        return batches.claim(session, model_id, "worker", ClaimTerms(30, 3, window_seconds, limits), turn)
+        return claim_batch(session, model_id, "worker", ClaimTerms(30, 3, window_seconds, limits), turn)
 
 
 def taken(claimed: Claim | None) -> list[uuid.UUID]:
@@ -34,7 +33,7 @@ def end(database: Database, claimed: Claim | None) -> None:
     """As if it were published: its deletions are done."""
     assert claimed is not None
     with database.writing() as session:
-        batches.end(session, claimed.batch_id, batches.BatchStatus.PUBLISHED)
+        end_batch(session, claimed.batch_id, BatchStatus.PUBLISHED)
         done = update(DeletionTarget).where(DeletionTarget.batch_id == claimed.batch_id)
         session.execute(done.values(status=DeletionStatus.COMPLETED))
 
@@ -54,7 +53,7 @@ def test_the_earliest_deadline_comes_first_and_the_batch_ends_at_its_limit(
     settings: Settings, database: Database
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    asked = [samples.ask(settings, database, number).deletion.id for number in range(5)]
+    asked = [samples.request_deletion(settings, database, number).deletion.id for number in range(5)]
     change(database, asked[4], due_at=now() + timedelta(days=1))
     change(database, asked[2], due_at=now() - timedelta(days=1))
     order = [asked[2], asked[4], asked[0], asked[1], asked[3]]
@@ -74,7 +73,7 @@ def test_no_batch_forgets_more_than_its_share_of_the_records(
 ) -> None:
     model_id = samples.register_sample(settings, database)
     for number in (0, 0, 1, 2, 3, 4, 5):  # the same person twice counts once
-        samples.ask(settings, database, number)
+        samples.request_deletion(settings, database, number)
     claimed = claim(database, model_id, Limits(largest_fraction=fraction))
     assert claimed is not None
     assert list(claimed.forgotten) == list(range(people * samples.ROWS_EACH))
@@ -84,14 +83,14 @@ def test_a_deletion_that_is_more_than_the_share_by_itself_is_taken_alone(
     settings: Settings, database: Database
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    large = samples.ask(settings, database, *range(8)).deletion.id
-    samples.ask(settings, database, 9)
+    large = samples.request_deletion(settings, database, *range(8)).deletion.id
+    samples.request_deletion(settings, database, 9)
     assert taken(claim(database, model_id, Limits(largest_fraction=0.1))) == [large]
 
 
 def test_a_batch_is_as_small_as_the_smallest_limit_in_it(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    asked = [samples.ask(settings, database, number).deletion.id for number in range(6)]
+    asked = [samples.request_deletion(settings, database, number).deletion.id for number in range(6)]
     limit(database, asked[2], 3)
     limit(database, asked[4], 1)
     sizes = []
@@ -107,8 +106,8 @@ def test_a_batch_is_as_small_as_the_smallest_limit_in_it(settings: Settings, dat
 def test_what_is_erased_already_is_completed_on_the_way(settings: Settings, database: Database) -> None:
     """Also when a whole batch of it stands before the first that needs a worker."""
     model_id = samples.register_sample(settings, database)
-    erased = [samples.ask(settings, database, 1).deletion.id for _ in range(5)]
-    waiting = samples.ask(settings, database, 2).deletion.id
+    erased = [samples.request_deletion(settings, database, 1).deletion.id for _ in range(5)]
+    waiting = samples.request_deletion(settings, database, 2).deletion.id
     with database.writing() as session:
         session.execute(delete(Record).where(Record.record.in_(range(4, 8))))
     assert taken(claim(database, model_id, Limits(most_deletions=2))) == [waiting]
@@ -119,7 +118,7 @@ def test_what_is_erased_already_is_completed_on_the_way(settings: Settings, data
 
 def test_a_deletion_in_backoff_does_not_ride_along_in_a_long_window(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    failed, fresh, due = (samples.ask(settings, database, number).deletion.id for number in range(3))
+    failed, fresh, due = (samples.request_deletion(settings, database, number).deletion.id for number in range(3))
     with database.writing() as session:
         soon = now() + timedelta(minutes=5)
         for deletion_id, attempts in ((failed, 1), (fresh, 0)):
@@ -131,7 +130,7 @@ def test_a_deletion_in_backoff_does_not_ride_along_in_a_long_window(settings: Se
 def test_a_doorbell_is_answered_by_the_first_batch_that_begins_after_it(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     for number in range(3):
-        samples.ask(settings, database, number)
+        samples.request_deletion(settings, database, number)
     limits = Limits(most_deletions=1)
     end(database, claim(database, model_id, limits, turn=0))
     assert claim(database, model_id, limits, turn=0) is None

@@ -9,8 +9,7 @@ import pytest
 from sqlalchemy import select, update
 
 from service.settings import Settings
-from service.store.batches import lifecycle as batches
-from service.store.batches.lifecycle import Claim, ClaimTerms
+from service.store.batches.lifecycle import WORKER_SILENT, Claim, ClaimTerms, claim_batch, fail_batch
 from service.store.database import Database
 from service.store.deletions import interventions
 from service.store.deletions.listing import Criteria
@@ -23,14 +22,14 @@ TERMS = ClaimTerms(lease_seconds=30, max_attempts=2, window_seconds=0)
 def claim(database: Database, model_id: uuid.UUID) -> Claim:
     with database.writing() as session:
         session.execute(update(DeletionTarget).values(not_before=now()))  # nobody waits for the backoff
-        found = batches.claim(session, model_id, "worker", TERMS)
+        found = claim_batch(session, model_id, "worker", TERMS)
     assert found is not None
     return found
 
 
 def fail(database: Database, claimed: Claim, *, permanent: bool, splits: bool = True) -> Batch:
     with database.writing() as session:
-        batches.fail(session, claimed.batch_id, "it broke.", permanent=permanent, max_attempts=2, splits=splits)
+        fail_batch(session, claimed.batch_id, "it broke.", permanent=permanent, max_attempts=2, splits=splits)
         return session.get_one(Batch, claimed.batch_id)
 
 
@@ -42,7 +41,7 @@ def targets(database: Database) -> list[DeletionTarget]:
 def ask(settings: Settings, database: Database, count: int) -> uuid.UUID:
     model_id = samples.register_sample(settings, database)
     for number in range(count):
-        samples.ask(settings, database, number)
+        samples.request_deletion(settings, database, number)
     return model_id
 
 
@@ -51,13 +50,13 @@ def test_a_permanent_failure_of_several_releases_them_at_once(settings: Settings
     failed = fail(database, claim(database, model_id), permanent=True)
     assert (failed.status, failed.failure) == (
         "failed",
-        "it broke. 5 of its 5 deletions go on in batches of at most 3.",
+        "it broke. 5 of its 5 deletions continue in batches of at most 3.",
     )
     for target in targets(database):
         assert (target.status, target.batch_limit, target.attempts) == ("pending", 3, 0)
         assert target.not_before <= now()
         assert target.failure == (
-            "it broke. It goes on by itself in a batch of at most 3, so that no other deletion holds it up."
+            "it broke. It continues in a batch of at most 3, so that other deletions do not hold it up."
         )
 
 
@@ -89,7 +88,7 @@ def test_only_those_without_attempts_left_are_released(settings: Settings, datab
     with database.writing() as session:
         session.scalars(select(DeletionTarget).order_by(DeletionTarget.received_at)).first().attempts = 1  # type: ignore[union-attr]
     failed = fail(database, claim(database, model_id), permanent=False)
-    assert failed.failure == "it broke. 1 of its 2 deletions go on in batches of at most 1."
+    assert failed.failure == "it broke. 1 of its 2 deletions continue in batches of at most 1."
     assert [(target.attempts, target.batch_limit) for target in targets(database)] == [(1, 1), (1, None)]
 
 
@@ -113,7 +112,7 @@ def test_a_batch_that_kills_its_workers_is_halved(settings: Settings, database: 
     assert sizes == [4, 4, 2, 1]
     claim(database, model_id)
     first = targets(database)[0]
-    assert (first.status, first.failure) == ("failed", batches.WORKER_SILENT)
+    assert (first.status, first.failure) == ("failed", WORKER_SILENT)
 
 
 @pytest.mark.parametrize("count", [1, 2])

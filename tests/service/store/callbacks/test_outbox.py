@@ -11,14 +11,13 @@ import pytest
 from sqlalchemy import func, select, update
 
 from service.settings import Settings
-from service.store.batches import lifecycle as batches
-from service.store.batches.lifecycle import ClaimTerms
+from service.store.batches.lifecycle import ClaimTerms, claim_batch, fail_batch
 from service.store.callbacks import outbox
-from service.store.callbacks.outbox import Claimed
+from service.store.callbacks.outbox import ClaimedCallback
 from service.store.database import Database
-from service.store.deletions import interventions, opendsr
-from service.store.deletions.creation import NewDeletion
-from service.store.deletions.opendsr import Submission
+from service.store.deletions import interventions
+from service.store.deletions.creation import DeletionRequest, store_deletions
+from service.store.deletions.opendsr import OpenDsrReference
 from service.store.errors import NotFound, NotResendable
 from service.store.signing.statements import StatementSigner
 from service.store.states import CallbackStatus
@@ -35,23 +34,23 @@ def rows(database: Database) -> Sequence[Callback]:
         return session.scalars(select(Callback).order_by(Callback.deletion_id, Callback.sequence)).all()
 
 
-def claim(database: Database, limit: int = 100, lease_seconds: float = 60) -> Sequence[Claimed]:
+def claim(database: Database, limit: int = 100, lease_seconds: float = 60) -> Sequence[ClaimedCallback]:
     with database.writing() as session:
-        return outbox.claim(session, limit, lease_seconds)
+        return outbox.claim_callbacks(session, limit, lease_seconds)
 
 
 def run_and_fail(database: Database, model_id: uuid.UUID) -> None:
     with database.writing() as session:
-        held = batches.claim(session, model_id, "worker", TERMS)
+        held = claim_batch(session, model_id, "worker", TERMS)
     assert held is not None
     with database.writing() as session:
-        batches.fail(session, held.batch_id, "disk full", permanent=True, max_attempts=3, splits=False)
+        fail_batch(session, held.batch_id, "disk full", permanent=True, max_attempts=3, splits=False)
 
 
 def test_each_change_of_status_is_written_for_each_url(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    deletion = samples.ask(settings, database, 1, callback_urls=[*URLS, URLS[0]]).deletion
-    samples.ask(settings, database, 2)  # wants none
+    deletion = samples.request_deletion(settings, database, 1, callback_urls=[*URLS, URLS[0]]).deletion
+    samples.request_deletion(settings, database, 2)  # wants none
     assert rows(database) == []
     run_and_fail(database, model_id)
     with database.writing() as session:
@@ -68,9 +67,9 @@ def test_each_change_of_status_is_written_for_each_url(settings: Settings, datab
 
 def test_what_is_rolled_back_is_told_to_nobody(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 1, callback_urls=URLS)
+    samples.request_deletion(settings, database, 1, callback_urls=URLS)
     with database.writing() as session:
-        assert batches.claim(session, model_id, "worker", TERMS) is not None
+        assert claim_batch(session, model_id, "worker", TERMS) is not None
         assert session.scalar(select(func.count()).select_from(Callback)) == len(URLS)
         session.rollback()
     assert rows(database) == []
@@ -79,7 +78,7 @@ def test_what_is_rolled_back_is_told_to_nobody(settings: Settings, database: Dat
 def test_a_deletion_that_is_done_at_once_is_told_with_its_certificate_of_absence(
     settings: Settings, database: Database
 ) -> None:
-    deletion = samples.ask(settings, database, NOBODY, callback_urls=URLS[:1]).deletion
+    deletion = samples.request_deletion(settings, database, NOBODY, callback_urls=URLS[:1]).deletion
     (row,) = rows(database)
     assert row.message["status"] == "completed"
     assert row.message["absence"] == f"/api/v1/deletions/{deletion.id}/absence"
@@ -88,28 +87,30 @@ def test_a_deletion_that_is_done_at_once_is_told_with_its_certificate_of_absence
 
 def test_opendsr_is_told_only_what_is_news_in_its_own_words(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    new = NewDeletion("acme", "gdpr", [samples.lookup(settings, 1)], None, "request-1", 0.0, callback_urls=URLS[:1])
-    submission = Submission(uuid.uuid4(), b"m" * 32, new)
+    reference = OpenDsrReference("acme", uuid.uuid4(), b"m" * 32)
+    request = DeletionRequest(
+        "acme", "gdpr", [samples.lookup(settings, 1)], None, "request-1", 0.0, callback_urls=URLS[:1], opendsr=reference
+    )
     with database.writing() as session:
-        opendsr.submit(session, submission, StatementSigner(settings.signing_key_bytes()))
+        store_deletions(session, [request], StatementSigner(settings.signing_key_bytes()))
     run_and_fail(database, model_id)  # it stays in progress there
     (row,) = rows(database)
     assert row.message["status"] == "running"
     (claimed,) = claim(database)
-    assert (claimed.subject_request_id, claimed.caller) == (submission.subject_request_id, "acme")
+    assert (claimed.subject_request_id, claimed.caller) == (reference.subject_request_id, "acme")
 
 
 def test_only_the_first_unsent_of_each_deletion_and_url_is_claimed(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 1, callback_urls=URLS)
+    samples.request_deletion(settings, database, 1, callback_urls=URLS)
     run_and_fail(database, model_id)
     first = claim(database)
     assert sorted((one.sequence, one.url) for one in first) == [(1, URLS[0]), (2, URLS[1])]
     assert claim(database) == []  # both are held, and those behind them wait
     by_url = {one.url: one for one in first}
     with database.writing() as session:
-        assert outbox.delivered(session, by_url[URLS[0]])
-        assert outbox.failed(session, by_url[URLS[1]], "no answer", now() + timedelta(hours=1))
+        assert outbox.mark_delivered(session, by_url[URLS[0]])
+        assert outbox.mark_failed(session, by_url[URLS[1]], "no answer", now() + timedelta(hours=1))
     assert [(one.sequence, one.url) for one in claim(database)] == [(3, URLS[0])]
     with database.writing() as session:  # one that is given up no longer keeps the next one back
         session.execute(update(Callback).where(Callback.sequence == 2).values(status=CallbackStatus.DEAD))
@@ -117,25 +118,25 @@ def test_only_the_first_unsent_of_each_deletion_and_url_is_claimed(settings: Set
 
 
 def test_a_lost_lease_is_claimed_anew_and_its_old_holder_says_nothing(settings: Settings, database: Database) -> None:
-    samples.ask(settings, database, NOBODY, callback_urls=URLS[:1])
+    samples.request_deletion(settings, database, NOBODY, callback_urls=URLS[:1])
     (late,) = claim(database)
     with database.writing() as session:
         session.execute(update(Callback).values(lease_expires_at=now() - timedelta(seconds=1)))
     (held,) = claim(database)
     assert (held.id, held.attempts) == (late.id, 2)
     with database.writing() as session:
-        assert not outbox.failed(session, late, "no answer", None)
-        assert not outbox.delivered(session, late)
+        assert not outbox.mark_failed(session, late, "no answer", None)
+        assert not outbox.mark_delivered(session, late)
     assert rows(database)[0].status == "pending"
     with database.writing() as session:
-        assert outbox.delivered(session, held)
-        assert not outbox.delivered(session, held)
+        assert outbox.mark_delivered(session, held)
+        assert not outbox.mark_delivered(session, held)
     assert rows(database)[0].status == "delivered"
 
 
 def test_two_who_claim_at_once_share_the_rows(settings: Settings, database: Database) -> None:
     for _ in range(12):
-        samples.ask(settings, database, NOBODY, callback_urls=URLS[:1])
+        samples.request_deletion(settings, database, NOBODY, callback_urls=URLS[:1])
     with ThreadPoolExecutor(4) as pool:
         claims = [one.id for taken in pool.map(lambda _: claim(database, limit=4), range(8)) for one in taken]
     assert len(claims) == len(set(claims)) == 12
@@ -144,19 +145,19 @@ def test_two_who_claim_at_once_share_the_rows(settings: Settings, database: Data
 def test_what_is_given_up_is_logged_by_its_host_only_and_can_be_sent_again(
     settings: Settings, database: Database
 ) -> None:
-    deletion = samples.ask(settings, database, NOBODY, callback_urls=URLS[:1]).deletion
+    deletion = samples.request_deletion(settings, database, NOBODY, callback_urls=URLS[:1]).deletion
     (claimed,) = claim(database)
     with database.writing() as session, pytest.raises(NotResendable, match="pending"):
         outbox.resend(session, claimed.id, "operator")
     with database.writing() as session:
-        outbox.failed(session, claimed, "no answer", None)
+        outbox.mark_failed(session, claimed, "no answer", None)
     assert claim(database) == []
     with database.writing() as session:
         outbox.resend(session, claimed.id, "operator")
     (again,) = claim(database)
     assert (again.id, again.message, again.attempts) == (claimed.id, claimed.message, 1)
     with database.writing() as session:
-        outbox.delivered(session, again)
+        outbox.mark_delivered(session, again)
     with database.reading() as session:
         query = select(AuditEntry).where(AuditEntry.action.like("callback.%")).order_by(AuditEntry.id)
         entries = session.scalars(query).all()

@@ -10,9 +10,9 @@ import rfc8785
 from service.settings import Settings
 from service.store.artifacts.location import open_artifacts
 from service.store.database import Database
-from service.store.datasets.dataset import stored_dataset
-from service.store.datasets.tree import DatasetTree, forgotten_proof
-from service.store.deletions.lifecycle import NamedRecord
+from service.store.datasets.dataset import load_dataset
+from service.store.datasets.tree import DatasetTree, prove_forgotten
+from service.store.deletions.views import NamedRecord
 from service.store.models.registry import current_version
 from service.store.tables import Certificate
 from tests import samples
@@ -34,11 +34,11 @@ def test_each_deletion_of_a_batch_is_told_of_its_own_records(settings: Settings,
     other = samples.register_sample(settings, database)  # whose rows of the same people are not meant
     with database.reading() as session:
         digest = current_version(session, model_id).dataset_digest
-    dataset = stored_dataset(open_artifacts(settings).get(model_id, digest))
+    dataset = load_dataset(open_artifacts(settings).get(model_id, digest))
 
     def ask(*people: int, rows: tuple[int, ...] = ()) -> uuid.UUID:
         named = [NamedRecord(model_id, row) for row in rows]
-        return samples.ask(settings, database, *people, records=named, model_ids=[model_id]).deletion.id
+        return samples.request_deletion(settings, database, *people, records=named, model_ids=[model_id]).deletion.id
 
     owned = {
         ask(1): [4, 5, 6, 7],
@@ -46,11 +46,11 @@ def test_each_deletion_of_a_batch_is_told_of_its_own_records(settings: Settings,
         ask(rows=(5, 20)): [5, 20],
         ask(2, rows=(8, 30)): [8, 9, 10, 11, 30],
     }
-    samples.ask(settings, database, 3, model_ids=[other])
+    samples.request_deletion(settings, database, 3, model_ids=[other])
     says = certified(settings, database, model_id)
     gone = {row for rows in owned.values() for row in rows}
-    before, after = DatasetTree.of(dataset), DatasetTree.of(dataset.without(gone))
-    expected = {deletion_id: forgotten_proof(before, after, rows) for deletion_id, rows in owned.items()}
+    before, after = DatasetTree.from_dataset(dataset), DatasetTree.from_dataset(dataset.without(gone))
+    expected = {deletion_id: prove_forgotten(before, after, rows) for deletion_id, rows in owned.items()}
     assert {deletion_id: told["forgotten"] for deletion_id, told in says.items()} == expected
 
 
@@ -58,7 +58,7 @@ def test_a_certificate_tells_the_data_sets_and_the_deadline(settings: Settings, 
     model_id = samples.register_sample(settings, database)
     with database.reading() as session:
         before = current_version(session, model_id)
-    view = samples.ask(settings, database, 3)
+    view = samples.request_deletion(settings, database, 3)
     (says,) = certified(settings, database, model_id).values()
     with database.reading() as session:
         after = current_version(session, model_id)

@@ -9,12 +9,13 @@ import pytest
 from sqlalchemy import select
 
 from service.settings import Settings
-from service.store.batches import lifecycle as batches
-from service.store.batches.lifecycle import ClaimTerms
+from service.store import dialect
+from service.store.batches.lifecycle import Claim, ClaimTerms, claim_batch, fail_batch
 from service.store.database import Database
 from service.store.deletions import interventions
-from service.store.deletions import lifecycle as deletions
+from service.store.deletions.lifecycle import refresh
 from service.store.deletions.listing import Criteria
+from service.store.deletions.views import find_view
 from service.store.errors import NotCancellable
 from service.store.states import DeletionStatus
 from service.store.tables import Deletion, DeletionTarget
@@ -35,34 +36,34 @@ def test_of_a_cancellation_and_a_claim_one_wins(settings: Settings, database: Da
             return False
         return True
 
-    def claim() -> batches.Claim | None:
+    def claim() -> Claim | None:
         with database.writing() as session:
-            return batches.claim(session, model_id, "worker", TERMS)
+            return claim_batch(session, model_id, "worker", TERMS)
 
     for _ in range(15):
-        deletion_id = samples.ask(settings, database, 1).deletion.id
+        deletion_id = samples.request_deletion(settings, database, 1).deletion.id
         with ThreadPoolExecutor(2) as pool:
             cancelling, claiming = pool.submit(cancel, deletion_id), pool.submit(claim)
             cancelled, claimed = cancelling.result(timeout=30), claiming.result(timeout=30)
         assert cancelled == (claimed is None)
         with database.writing() as session:
-            found = deletions.find(session, deletion_id, caller=None)
+            found = find_view(session, deletion_id, caller=None)
             statuses = {found.deletion.status, found.targets[0].status}
             assert statuses == {"cancelled" if cancelled else "running"}
             if claimed is not None:
-                batches.fail(session, claimed.batch_id, "make room", permanent=True, max_attempts=3)
+                fail_batch(session, claimed.batch_id, "make room", permanent=True, max_attempts=3)
 
 
 def test_two_models_that_finish_at_once_complete_the_deletion(settings: Settings, database: Database) -> None:
     model_ids = [samples.register_sample(settings, database) for _ in range(2)]
     for _ in range(15):
-        deletion_id = samples.ask(settings, database, 1).deletion.id
+        deletion_id = samples.request_deletion(settings, database, 1).deletion.id
 
         def finish(model_id: uuid.UUID, deletion_id: uuid.UUID = deletion_id) -> None:
             with database.writing() as session:
                 target = session.get_one(DeletionTarget, (deletion_id, model_id))
                 target.status = DeletionStatus.COMPLETED
-                deletions.refresh(session, [deletion_id])
+                refresh(session, [deletion_id])
 
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(finish, model_ids))
@@ -84,11 +85,11 @@ def test_cancelling_takes_back_what_is_not_done(
     settings: Settings, database: Database, before: list[str], after: list[str] | None, overall: str | None
 ) -> None:
     model_ids = sorted(samples.register_sample(settings, database) for _ in before)
-    deletion_id = samples.ask(settings, database, 1).deletion.id
+    deletion_id = samples.request_deletion(settings, database, 1).deletion.id
     with database.writing() as session:
         for model_id, status in zip(model_ids, before, strict=True):
             session.get_one(DeletionTarget, (deletion_id, model_id)).status = status
-        deletions.refresh(session, [deletion_id])
+        refresh(session, [deletion_id])
     if after is None:
         with pytest.raises(NotCancellable), database.writing() as session:
             interventions.cancel(session, deletion_id, caller=None, actor="test")
@@ -102,9 +103,8 @@ def test_cancelling_takes_back_what_is_not_done(
 def test_a_retry_by_filter_stops_at_its_limit_with_the_oldest_first(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interventions, "MOST_RETRIED", 4)
-    monkeypatch.setattr(interventions, "LOCK_CHUNK", 3)
-    monkeypatch.setattr(deletions, "REFRESH_CHUNK", 3)
+    monkeypatch.setattr(interventions, "MAX_RETRIED", 4)
+    monkeypatch.setattr(dialect, "CHUNK_SIZE", 3)
     model_id = samples.register_sample(settings, database)
     newest_first = add_rows(database, 6, model_id, status="failed")
     with database.writing() as session:

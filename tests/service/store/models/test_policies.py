@@ -7,11 +7,10 @@ import pytest
 from sqlalchemy import select
 
 from service.settings import Settings
-from service.store.batches import lifecycle as batches
-from service.store.batches.lifecycle import Claim, ClaimTerms
+from service.store.batches.lifecycle import Claim, ClaimTerms, claim_batch, fail_batch
 from service.store.database import Database
 from service.store.deletions.interventions import cancel, retry
-from service.store.models.policies import strictest
+from service.store.models.policies import strictest_policy
 from service.store.models.registry import change_policy
 from service.store.tables import DeletionTarget
 from tests import samples
@@ -42,13 +41,13 @@ def test_the_strictest_promise_counts_by_the_means_of_today(
     current: dict[str, Any], frozen: list[dict[str, Any]], expected: dict[str, Any]
 ) -> None:
     before = dict(current)
-    assert strictest(current, frozen) == expected
+    assert strictest_policy(current, frozen) == expected
     assert current == before
 
 
 def claimed(database: Database, model_id: uuid.UUID) -> Claim:
     with database.writing() as session:
-        found = batches.claim(session, model_id, "worker", ClaimTerms(30, 3, 0))
+        found = claim_batch(session, model_id, "worker", ClaimTerms(30, 3, 0))
     assert found is not None
     return found
 
@@ -60,9 +59,9 @@ def change(database: Database, model_id: uuid.UUID, policy: dict[str, Any]) -> N
 
 def test_a_request_keeps_what_it_was_promised(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     change(database, model_id, policy(epsilon=1e-3))
-    samples.ask(settings, database, 2)
+    samples.request_deletion(settings, database, 2)
     change(database, model_id, LOOSE)
     with database.reading() as session:
         epsilons = {target.policy and target.policy["epsilon"] for target in session.scalars(select(DeletionTarget))}
@@ -73,24 +72,24 @@ def test_a_request_keeps_what_it_was_promised(settings: Settings, database: Data
 def test_only_who_came_before_a_change_is_bound_by_the_old_policy(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     change(database, model_id, LOOSE)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     assert claimed(database, model_id).policy == LOOSE
 
 
 def test_a_stricter_policy_binds_also_who_waits(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    samples.ask(settings, database, 1)
+    samples.request_deletion(settings, database, 1)
     change(database, model_id, policy(epsilon=1e-9, seconds=60.0))
     assert claimed(database, model_id).policy == policy(epsilon=1e-9, seconds=60.0)
 
 
 def test_what_failed_keeps_its_promise_and_gets_the_new_means(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database, rungs=["influence"])
-    failed = samples.ask(settings, database, 1).deletion.id
+    failed = samples.request_deletion(settings, database, 1).deletion.id
     with database.writing() as session:
-        batch = batches.claim(session, model_id, "worker", ClaimTerms(30, 3, 0))
+        batch = claim_batch(session, model_id, "worker", ClaimTerms(30, 3, 0))
         assert batch is not None
-        batches.fail(session, batch.batch_id, "bound above policy", permanent=True, max_attempts=3)
+        fail_batch(session, batch.batch_id, "bound above policy", permanent=True, max_attempts=3)
     change(database, model_id, policy(epsilon=1.0))
     with database.writing() as session:
         retry(session, failed, None, "test")
@@ -99,7 +98,7 @@ def test_what_failed_keeps_its_promise_and_gets_the_new_means(settings: Settings
 
 def test_what_is_over_is_left_alone(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    taken_back = samples.ask(settings, database, 1).deletion.id
+    taken_back = samples.request_deletion(settings, database, 1).deletion.id
     with database.writing() as session:
         cancel(session, taken_back, None, "test")
     change(database, model_id, LOOSE)

@@ -1,4 +1,4 @@
-"""Every way by which an identity can come in, rightly or wrongly: what is sent, and what shall be answered."""
+"""Requests with canary identities, valid and invalid, on every route, with the expected status."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ C, P, A, E = Role.COMPLIANCE, Role.OPERATOR, Role.AUDITOR, Role.ENGINEER
 EMAIL, NUMBER = CANARIES["email"], CANARIES["controller_customer_id"]
 PEOPLE = [{"identity_type": kind, "identity_value": value} for kind, value in CANARIES.items()]
 CRASH = [{"identity_type": "email", "identity_value": CRASHING}]
-GOSSIP = {
+CANARY_HEADERS = {
     "User-Agent": EMAIL,
     "Referer": f"https://crm.example/?who={EMAIL}",
     "Cookie": EMAIL,
     "X-Request-ID": NUMBER[1:],
 }
-"""Headers that nobody asked for; of the request id the digits alone would do."""
+"""Identities in headers. The request id takes only digits, so the plus sign is left out."""
 
 
 @dataclass(frozen=True)
-class Door:
+class CanaryRequest:
     status: int
     role: Role | None
     method: str
@@ -44,33 +44,33 @@ class Door:
 
     def send(self, api: Api) -> httpx.Response:
         options = dict(self.options)
-        answer = api.call(
-            self.role, self.method, self.path, headers={**GOSSIP, **options.pop("headers", {})}, **options
+        response = api.call(
+            self.role, self.method, self.path, headers={**CANARY_HEADERS, **options.pop("headers", {})}, **options
         )
-        assert answer.status_code == self.status, (self, answer.text)
-        return answer
+        assert response.status_code == self.status, (self, response.text)
+        return response
 
 
-def told(answer: httpx.Response) -> bytes:
-    """All that was answered but for the one field by which OpenDSR wants the request repeated."""
-    body = answer.content
-    if answer.status_code == 201 and answer.request.url.path.startswith(("/v1/", "/v2/")):
-        facts = answer.json()
-        assert facts.pop("encoded_request")
-        body = json.dumps(facts).encode()
-    return b"\n".join([*(b": ".join(header) for header in answer.headers.raw), body])
+def response_bytes(response: httpx.Response) -> bytes:
+    """Return headers and body, without the field in which OpenDSR requires the request to be repeated."""
+    body = response.content
+    if response.status_code == 201 and response.request.url.path.startswith(("/v1/", "/v2/")):
+        document = response.json()
+        assert document.pop("encoded_request")
+        body = json.dumps(document).encode()
+    return b"\n".join([*(b": ".join(header) for header in response.headers.raw), body])
 
 
 def register(api: Api, name: str) -> str:
-    """A model that holds the canaries beside others."""
+    """Register a model whose subjects include the canaries; return its id."""
     manifest = {**json.loads(samples.parts()["manifest"]), "name": name}
-    answer = api.call(E, "POST", MODELS, files=_parts(manifest=json.dumps(manifest).encode()))
-    assert answer.status_code == 201, answer.text
-    return str(answer.json()["id"])
+    response = api.call(E, "POST", MODELS, files=_parts(manifest=json.dumps(manifest).encode()))
+    assert response.status_code == 201, response.text
+    return str(response.json()["id"])
 
 
-def native(**more: Any) -> dict[str, Any]:
-    return {"subjects": PEOPLE, **more}
+def native(**fields: Any) -> dict[str, Any]:
+    return {"subjects": PEOPLE, **fields}
 
 
 def opendsr(**changes: Any) -> dict[str, Any]:
@@ -84,18 +84,18 @@ def opendsr(**changes: Any) -> dict[str, Any]:
     return {**whole, **changes}
 
 
-def doors(model_id: str) -> Iterator[Door]:
-    """In this order: some repeat the key of one before."""
-    yield from _native_doors(model_id)
-    yield from _bulk_doors()
-    yield from _opendsr_doors()
+def all_requests(model_id: str) -> Iterator[CanaryRequest]:
+    """Yield all requests. The order matters: some repeat an idempotency key."""
+    yield from _native_requests(model_id)
+    yield from _bulk_requests()
+    yield from _opendsr_requests()
     yield from _registrations()
-    yield from _questions(model_id)
+    yield from _other_requests(model_id)
 
 
-def _native_doors(model_id: str) -> Iterator[Door]:
+def _native_requests(model_id: str) -> Iterator[CanaryRequest]:
     key = {"headers": {"Idempotency-Key": EMAIL}}
-    for status, sent in (
+    for status, options in (
         (201, {"json": native(models=[model_id]), "params": {"who": EMAIL}, **key}),
         (201, {"json": native(models=[model_id]), **key}),
         (422, {"json": native(regulation="ccpa"), **key}),
@@ -116,12 +116,14 @@ def _native_doors(model_id: str) -> Iterator[Door]:
         (413, {"content": EMAIL.encode() * 40_000}),
         (500, {"json": {"subjects": CRASH}}),
     ):
-        yield Door(status, C, "POST", DELETIONS, sent)
-    yield Door(403, A, "POST", DELETIONS, {"json": native()})
-    yield Door(401, None, "POST", DELETIONS, {"json": native(), "headers": {"Authorization": f"Bearer {EMAIL}"}})
+        yield CanaryRequest(status, C, "POST", DELETIONS, options)
+    yield CanaryRequest(403, A, "POST", DELETIONS, {"json": native()})
+    yield CanaryRequest(
+        401, None, "POST", DELETIONS, {"json": native(), "headers": {"Authorization": f"Bearer {EMAIL}"}}
+    )
 
 
-def _bulk_doors() -> Iterator[Door]:
+def _bulk_requests() -> Iterator[CanaryRequest]:
     lines = [
         json.dumps(native()),
         json.dumps(native(**{EMAIL: 1})),
@@ -131,13 +133,13 @@ def _bulk_doors() -> Iterator[Door]:
         EMAIL,
     ]
     key = {"headers": {"Idempotency-Key": f"bulk {EMAIL}"}}
-    yield Door(200, C, "POST", f"{DELETIONS}/bulk", {"content": "\n".join(lines).encode(), **key})
-    yield Door(422, C, "POST", f"{DELETIONS}/bulk", {"content": lines[0], **key})
-    yield Door(422, C, "POST", f"{DELETIONS}/bulk", {"content": f"{EMAIL}\n" * 10_001})
-    yield Door(500, C, "POST", f"{DELETIONS}/bulk", {"content": json.dumps({"subjects": CRASH})})
+    yield CanaryRequest(200, C, "POST", f"{DELETIONS}/bulk", {"content": "\n".join(lines).encode(), **key})
+    yield CanaryRequest(422, C, "POST", f"{DELETIONS}/bulk", {"content": lines[0], **key})
+    yield CanaryRequest(422, C, "POST", f"{DELETIONS}/bulk", {"content": f"{EMAIL}\n" * 10_001})
+    yield CanaryRequest(500, C, "POST", f"{DELETIONS}/bulk", {"content": json.dumps({"subjects": CRASH})})
 
 
-def _opendsr_doors() -> Iterator[Door]:
+def _opendsr_requests() -> Iterator[CanaryRequest]:
     hashed = [
         {
             "identity_type": "email",
@@ -149,11 +151,11 @@ def _opendsr_doors() -> Iterator[Door]:
     crash = [{**CRASH[0], "identity_format": "raw"}]
     for path in ("/v2/requests", "/v1/opengdpr_requests"):
         extension = {"subject_identities": opendsr()["subject_identities"]}
-        known = opendsr(api_version=EMAIL, extensions={EMAIL: {"customer": NUMBER}})
-        for status, sent in (
-            (201, {"json": known}),
-            (201, {"json": known}),
-            (400, {"json": {**known, "regulation": "ccpa"}}),
+        repeated = opendsr(api_version=EMAIL, extensions={EMAIL: {"customer": NUMBER}})
+        for status, options in (
+            (201, {"json": repeated}),
+            (201, {"json": repeated}),
+            (400, {"json": {**repeated, "regulation": "ccpa"}}),
             (400, {"json": opendsr(subject_identities=hashed)}),
             (400, {"json": opendsr(subject_identities=None, extensions={"lethe.example": {"email": EMAIL}})}),
             (400, {"json": opendsr(subject_identities=None, extensions={"localhost": {"email": EMAIL}})}),
@@ -168,15 +170,15 @@ def _opendsr_doors() -> Iterator[Door]:
             (413, {"content": EMAIL.encode() * 40_000}),
             (500, {"json": opendsr(subject_identities=crash)}),
         ):
-            yield Door(status, C, "POST", path, sent)
-        yield Door(400, C, "GET", f"{path}/{quote(EMAIL)}")
-        yield Door(400, C, "DELETE", f"{path}/{quote(NUMBER)}")
-        yield Door(404, C, "GET", f"{path[:3]}/{quote(EMAIL)}")
+            yield CanaryRequest(status, C, "POST", path, options)
+        yield CanaryRequest(400, C, "GET", f"{path}/{quote(EMAIL)}")
+        yield CanaryRequest(400, C, "DELETE", f"{path}/{quote(NUMBER)}")
+        yield CanaryRequest(404, C, "GET", f"{path[:3]}/{quote(EMAIL)}")
 
 
-def _registrations() -> Iterator[Door]:
+def _registrations() -> Iterator[CanaryRequest]:
     manifest, rows = json.loads(samples.parts()["manifest"]), samples.points()
-    spoken = np.frombuffer(EMAIL.encode() * len(rows), np.uint8).reshape(len(rows), -1)
+    email_bytes = np.frombuffer(EMAIL.encode() * len(rows), np.uint8).reshape(len(rows), -1)
     for changes in (
         {"subjects": json.dumps(PEOPLE)},
         {"subjects": json.dumps([{**PEOPLE[0], EMAIL: 1}])},
@@ -187,25 +189,27 @@ def _registrations() -> Iterator[Door]:
         {"manifest": json.dumps({**manifest, "config": {EMAIL: EMAIL}})},
         {"records": EMAIL},
         {"records": save({"x": rows, EMAIL: rows})},
-        {"records": save({"x": rows, "name": spoken})},
+        {"records": save({"x": rows, "name": email_bytes})},
         {"records": save({EMAIL: rows * np.nan})},
         {"posterior": save({EMAIL: rows})},
         {"posterior": _with_metadata(samples.posterior(rows))},
         {"never_seen": save({"x": rows, EMAIL: rows})},
     ):
-        sent = {name: part if isinstance(part, bytes) else part.encode() for name, part in changes.items()}
-        yield Door(422, E, "POST", MODELS, {"files": _parts(**sent)})
-    yield Door(422, E, "POST", MODELS, {"files": {EMAIL: (EMAIL, b"")}})
-    yield Door(500, E, "POST", MODELS, {"files": _parts(subjects=json.dumps(CRASH * len(rows)).encode())})
-    nowhere = {"posterior": EMAIL, "records": quote(EMAIL), "subjects": f"{NUMBER}.json"}
-    yield Door(422, E, "POST", f"{MODELS}/import", {"json": {"manifest": manifest, "location": nowhere}})
+        parts = {name: part if isinstance(part, bytes) else part.encode() for name, part in changes.items()}
+        yield CanaryRequest(422, E, "POST", MODELS, {"files": _parts(**parts)})
+    yield CanaryRequest(422, E, "POST", MODELS, {"files": {EMAIL: (EMAIL, b"")}})
+    yield CanaryRequest(500, E, "POST", MODELS, {"files": _parts(subjects=json.dumps(CRASH * len(rows)).encode())})
+    location = {"posterior": EMAIL, "records": quote(EMAIL), "subjects": f"{NUMBER}.json"}
+    yield CanaryRequest(422, E, "POST", f"{MODELS}/import", {"json": {"manifest": manifest, "location": location}})
 
 
-def _questions(model_id: str) -> Iterator[Door]:
+def _other_requests(model_id: str) -> Iterator[CanaryRequest]:
     artifact = f"{MODELS}/{model_id}/artifact"
-    yield Door(200, E, "GET", artifact, {"headers": {"Range": EMAIL, "If-None-Match": EMAIL, "If-Range": NUMBER}})
-    yield Door(422, E, "PUT", f"{MODELS}/{model_id}/policy", {"json": {"epsilon": EMAIL, EMAIL: 1}})
-    yield Door(
+    yield CanaryRequest(
+        200, E, "GET", artifact, {"headers": {"Range": EMAIL, "If-None-Match": EMAIL, "If-Range": NUMBER}}
+    )
+    yield CanaryRequest(422, E, "PUT", f"{MODELS}/{model_id}/policy", {"json": {"epsilon": EMAIL, EMAIL: 1}})
+    yield CanaryRequest(
         422, P, "POST", f"{DELETIONS}/{UNKNOWN}/extension", {"json": {"until": EMAIL, "reason": "late", EMAIL: 1}}
     )
     for role, path, name in (
@@ -220,17 +224,17 @@ def _questions(model_id: str) -> Iterator[Door]:
         (P, "/api/v1/callbacks", "status"),
         (E, MODELS, "cursor"),
     ):
-        yield Door(422, role, "GET", path, {"params": {name: EMAIL}})
+        yield CanaryRequest(422, role, "GET", path, {"params": {name: EMAIL}})
     for path in (DELETIONS, MODELS, "/api/v1/jobs", "/api/v1/certificates"):
-        yield Door(422, E if path == MODELS else A, "GET", f"{path}/{quote(EMAIL)}")
+        yield CanaryRequest(422, E if path == MODELS else A, "GET", f"{path}/{quote(EMAIL)}")
     for path in (f"/{quote(EMAIL)}", f"/api/v1/{quote(NUMBER)}", f"/healthz/?who={quote(EMAIL)}"):
-        yield Door(404, None, "GET", path)
-    yield Door(405, None, "POST", "/healthz", {"json": native(), "params": {"who": EMAIL}})
-    yield Door(200, None, "GET", "/healthz", {"params": {"who": EMAIL}})
+        yield CanaryRequest(404, None, "GET", path)
+    yield CanaryRequest(405, None, "POST", "/healthz", {"json": native(), "params": {"who": EMAIL}})
+    yield CanaryRequest(200, None, "GET", "/healthz", {"params": {"who": EMAIL}})
 
 
 def _parts(**changes: bytes) -> dict[str, tuple[str, bytes]]:
-    """Of a registration whose first people are the canaries; the files are named after one, too."""
+    """Return the parts of a registration whose first subjects are the canaries; file names contain one too."""
     rows = len(samples.points())
     others = [samples.person(row // samples.ROWS_EACH) for row in range(len(PEOPLE), rows)]
     parts = samples.parts(**{"subjects": json.dumps([*PEOPLE, *others]).encode(), **changes})
