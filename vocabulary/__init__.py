@@ -1,1 +1,1 @@
-"""The words that every package shares: levels, rungs, posterior kinds and model families. Free of torch."""
+"""Vocabulary that every package shares: levels, rungs, posterior kinds and model families. Free of torch."""

@@ -1,4 +1,4 @@
-"""Levels of a certificate: how sure its bound is."""
+"""Levels of a certificate: how its bound was obtained."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Level = Literal["none", "estimated", "proved", "retrained"]
 `retrained`: the model never saw the records, so there is nothing to bound.
 """
 LEVELS: tuple[Level, ...] = get_args(Level)
-"""From the weakest to the strongest."""
+"""All levels, from the weakest to the strongest."""
 
 CertifiedLevel = Literal["estimated", "proved", "retrained"]
 """Levels that a policy may require and a certificate may state."""

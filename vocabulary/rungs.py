@@ -1,4 +1,4 @@
-"""Rungs of the ladder: the ways to forget that a worker tries in turn."""
+"""Rungs of the ladder: the methods of forgetting that a worker tries in turn."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ RungName = Literal["influence", "newton", "warm", "retrain"]
 `retrain`: training on the retained rows, from scratch.
 """
 RUNGS: tuple[RungName, ...] = get_args(RungName)
-"""From the cheapest to the one that cannot fail."""
+"""All rungs, from the cheapest to retraining, which cannot fail."""

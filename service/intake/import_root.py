@@ -1,4 +1,4 @@
-"""Reading a registration's files from the import root: below that folder and nowhere else."""
+"""Reader of a registration's files. It reads only below the import root."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ CHUNK = 1 << 20
 
 
 def read_parts(root: Path, location: Mapping[str, str], limit: int) -> dict[str, Content]:
-    """The named files, `limit` bytes of them in all. Raises InvalidRegistration, which repeats no path."""
+    """Return the files at these locations, at most `limit` bytes in total. InvalidRegistration repeats no path."""
     parts: dict[str, Content] = {}
     for name, relative in location.items():
         field = f"location.{name}"
-        left = limit - sum(map(len, parts.values()))
+        remaining = limit - sum(map(len, parts.values()))
         try:
-            parts[name] = _read(root, PurePosixPath(relative), left)
+            parts[name] = _read(root, PurePosixPath(relative), remaining)
         except (OSError, ValueError):
             raise InvalidRegistration(
-                field, "no file to read there under the import root (symbolic links are not followed)"
+                field, "no readable file at this path under the import root (symbolic links are not followed)"
             ) from None
-        if len(parts[name]) > left:
+        if len(parts[name]) > remaining:
             raise InvalidRegistration(field, f"the files are larger than the {limit} bytes allowed")
     return parts
 
 
 def _read(root: Path, relative: PurePosixPath, limit: int) -> Content:
-    """A copy of the file, with at most one byte more than the limit: what is checked is what will be stored.
+    """Return a copy of the file, with at most one byte more than the limit, so that the checked bytes are stored.
 
-    Opened folder by folder, each relative to the one before and none through a link: whatever somebody renames
-    meanwhile, no step can leave the root.
+    Folders are opened one by one, each relative to the one before and never through a link. So no step can leave the
+    root, whatever is renamed in the meantime.
     """
     if relative.is_absolute() or ".." in relative.parts or not relative.parts:
         raise ValueError("outside the root")
@@ -50,7 +50,7 @@ def _read(root: Path, relative: PurePosixPath, limit: int) -> Content:
         folder = enter(root, os.O_DIRECTORY, None)
         for name in relative.parts[:-1]:
             folder = enter(name, os.O_DIRECTORY | os.O_NOFOLLOW, folder)
-        # Without O_NONBLOCK a named pipe would keep us waiting for a writer.
+        # Without O_NONBLOCK, opening a named pipe would wait for a writer.
         handle = enter(relative.name, os.O_NOFOLLOW | os.O_NONBLOCK, folder)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise ValueError("not a file")

@@ -1,4 +1,4 @@
-"""Models: registration, versions, policy, and the current posterior to pull."""
+"""Routes of models: registration, versions, policies, and download of the current posterior."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from pydantic import Field, TypeAdapter, ValidationError
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
-from service.http.errors import ImportsOff, answers, field_path
+from service.http.errors import ImportsDisabled, error_responses, field_path
 from service.intake.import_root import read_parts
 from service.resources import Engineer, ModelReader, Resources, ResourcesDep, allowed
-from service.schemas.audit import ModelPage, VersionPage, WindowQuery, cursor_of, version_out
 from service.schemas.deletions import IdentityIn
-from service.schemas.models import Manifest, ModelImport, ModelOut, Policy, model_out
+from service.schemas.models import Manifest, ModelImport, ModelOut, ModelPage, Policy, model_out
+from service.schemas.paging import WindowQuery, next_cursor
+from service.schemas.versions import VersionPage, version_out
 from service.store.access.identities import Identity
 from service.store.access.tokens import Caller
-from service.store.artifacts.folder import telling_a_full_disk
+from service.store.artifacts.folder import translate_disk_full
 from service.store.batches.doorbell import CHECK_TASK
 from service.store.datasets.tensor_files import Content, map_file
 from service.store.errors import InvalidPolicy, InvalidRegistration
-from service.store.models import registry as models
+from service.store.models import registry
 from service.store.models.registry import Registration, change_policy, current_version, find_model, register
 from service.store.states import Role
 
@@ -68,13 +69,13 @@ Subjects = TypeAdapter(Annotated[list[IdentityIn], Field(min_length=1)])
 PARTS = {
     "manifest": "JSON: name, family, posterior, config, policy; see `manifest` of `POST /api/v1/models/import`.",
     "posterior": "safetensors: `mean` and `std` of variational parameters, or `samples` and `chain` of a sample set.",
-    "records": "safetensors: the training data, one row for each record (`x`, float64; for networks float32 too); of "
-    "regressions and networks the target comes last.",
-    "subjects": "JSON list: whose each row is, in the same order.",
+    "records": "safetensors: the training data `x`, one row per record (float64; float32 is allowed for networks). For "
+    "regressions and networks the target is the last column.",
+    "subjects": "JSON list: the subject of each row, in the order of the rows.",
 }
 OPTIONAL_PARTS = {
-    "never_seen": "safetensors: rows that the model was not trained on (`x`), with which certificates compare the "
-    "forgotten ones. Kept as long as the model: send none that somebody could ask to erase.",
+    "never_seen": "safetensors: rows `x` that the model was not trained on. Certificates compare the forgotten rows "
+    "with them. They are kept as long as the model: send none that somebody could ask to erase.",
 }
 MULTIPART: dict[str, Any] = {
     "requestBody": {
@@ -94,100 +95,110 @@ MULTIPART: dict[str, Any] = {
     }
 }
 BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-PULLED: dict[int | str, dict[str, Any]] = {
+ARTIFACT_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The whole file.", "content": BYTES},
-    206: {"description": "The range that was asked for.", "content": BYTES},
+    206: {"description": "The requested range.", "content": BYTES},
     304: {"description": "`If-None-Match` names the current posterior: nothing changed."},
-    **answers(416),
+    **error_responses(416),
 }
-TOLD: dict[int | str, dict[str, Any]] = {status: PULLED[status] for status in (200, 304)}
-# Longer numbers than any file has bytes are not worth reading.
-ONE_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII | re.IGNORECASE)
+ARTIFACT_HEAD_RESPONSES: dict[int | str, dict[str, Any]] = {status: ARTIFACT_RESPONSES[status] for status in (200, 304)}
+# 18 digits are more than the bytes of any file.
+SINGLE_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII | re.IGNORECASE)
 
 
-@router.get("", response_model=ModelPage, summary="The models, newest first")
+@router.get("", response_model=ModelPage, summary="List models, newest first")
 def list_models(caller: ModelReader, resources: ResourcesDep, window: WindowQuery) -> ModelPage:
-    """Each with its current version."""
+    """Return each model with its current version."""
     with resources.database.reading() as session:
-        found = models.page(session, window)
-    return ModelPage(items=[model_out(*row) for row in found.items], next_cursor=cursor_of(found))
+        page = registry.find_model_page(session, window)
+    return ModelPage(items=[model_out(*row) for row in page.items], next_cursor=next_cursor(page))
 
 
 @router.post("", status_code=201, response_model=ModelOut, summary="Register a model", openapi_extra=MULTIPART)
 async def register_model(request: Request, caller: Engineer, resources: ResourcesDep) -> ModelOut:
-    """Everything is checked before anything is stored. The body is read only once the token is known to be good."""
-    most = len(PARTS) + len(OPTIONAL_PARTS)
-    with telling_a_full_disk():  # large parts are on disk before they are looked at
-        async with request.form(max_files=most, max_fields=most) as form:
-            sent = [*PARTS, *(name for name in OPTIONAL_PARTS if name in form)]
-            parts = {name: _content(form, name) for name in sent}
+    """Check everything before anything is stored. The body is read only after the token has been checked."""
+    limit = len(PARTS) + len(OPTIONAL_PARTS)
+    with translate_disk_full():  # large parts are written to disk before they are checked
+        async with request.form(max_files=limit, max_fields=limit) as form:
+            names = [*PARTS, *(name for name in OPTIONAL_PARTS if name in form)]
+            parts = {name: _content(form, name) for name in names}
             return await run_in_threadpool(_register_parts, resources, parts, caller.name)
 
 
 @router.post("/import", status_code=201, response_model=ModelOut, summary="Register a model from files on the server")
 def import_model(body: ImportBody, caller: Engineer, resources: ResourcesDep) -> ModelOut:
-    """For files too large to send: they are read below the folder `LETHE_IMPORT_ROOT`, and nowhere else.
+    """Register from files that are too large to send. They are read only below the folder `LETHE_IMPORT_ROOT`.
 
-    The same parts as an upload, with the same checks and limits. Links are not followed. Without that setting: 403.
+    The parts, checks and limits are those of an upload. Symbolic links are not followed. Without that setting: 403.
     """
     root = resources.settings.import_root
     if root is None:
-        raise ImportsOff("send the files to POST /api/v1/models, or have the operator set LETHE_IMPORT_ROOT")
+        raise ImportsDisabled("send the files to POST /api/v1/models, or have the operator set LETHE_IMPORT_ROOT")
     location = body.location.model_dump(exclude_none=True)
     parts = read_parts(root, location, resources.settings.max_upload_bytes)
     return _register(resources, body.manifest, parts, caller.name)
 
 
-@router.get("/{model_id}", response_model=ModelOut, summary="A model and its current version")
+@router.get("/{model_id}", response_model=ModelOut, summary="Read a model and its current version")
 def read_model(model_id: uuid.UUID, caller: ModelReader, resources: ResourcesDep) -> ModelOut:
-    """Its policy, how many records it stands on, and what a worker found out about it."""
+    """Return its policy, its number of records and its readiness."""
     return _model(resources, model_id)
 
 
-@router.get("/{model_id}/versions", response_model=VersionPage, summary="The versions of a model, newest first")
+@router.get("/{model_id}/versions", response_model=VersionPage, summary="List the versions of a model, newest first")
 def list_versions(
     model_id: uuid.UUID, caller: ModelReader, resources: ResourcesDep, window: WindowQuery
 ) -> VersionPage:
-    """What each stood on, how ready it was, and whether its posterior was destroyed."""
+    """Return the dataset and readiness of each version, and whether its posterior was destroyed."""
     with resources.database.reading() as session:
-        found = models.page_of_versions(session, model_id, window)
-    return VersionPage(items=[version_out(view) for view in found.items], next_cursor=cursor_of(found))
+        page = registry.find_version_page(session, model_id, window)
+    return VersionPage(items=[version_out(view) for view in page.items], next_cursor=next_cursor(page))
 
 
-@router.put("/{model_id}/policy", response_model=ModelOut, summary="Set what a version must meet")
+@router.put("/{model_id}/policy", response_model=ModelOut, summary="Set the policy of a model")
 def set_policy(model_id: uuid.UUID, body: PolicyBody, caller: PolicySetter, resources: ResourcesDep) -> ModelOut:
-    """Takes the place of the whole policy. Both policies go into the audit log.
+    """Replace the whole policy. The audit log records the old and the new one.
 
-    Who asked before keeps what was promised at receipt: `epsilon` and `level` of the old policy bind their job as long
-    as they are the stricter ones. `rungs` and `seconds`, the means, are those of the new policy at once.
+    Deletions received earlier keep what they were promised: where `epsilon` and `level` of the old policy are stricter,
+    they still apply to them. `rungs` and `seconds` of the new policy apply at once.
     """
     with resources.database.writing() as session:
-        known = find_model(session, model_id)
-        conflict = body.conflict_with(known.family, known.posterior_kind)
+        model = find_model(session, model_id)
+        conflict = body.conflict_with(model.family, model.posterior_kind)
         if conflict is not None:
             raise InvalidPolicy(conflict)
         model = change_policy(session, model_id, body.model_dump(), caller.name)
         return model_out(model, current_version(session, model_id))
 
 
-@router.head("/{model_id}/artifact", summary="Which posterior is current", response_class=Response, responses=TOLD)
-@router.get("/{model_id}/artifact", summary="Pull the current posterior", response_class=Response, responses=PULLED)
+@router.head(
+    "/{model_id}/artifact",
+    summary="Read the ETag of the current posterior",
+    response_class=Response,
+    responses=ARTIFACT_HEAD_RESPONSES,
+)
+@router.get(
+    "/{model_id}/artifact",
+    summary="Download the current posterior",
+    response_class=Response,
+    responses=ARTIFACT_RESPONSES,
+)
 def pull_posterior(
     model_id: uuid.UUID,
     caller: Engineer,
     resources: ResourcesDep,
     request: Request,
-    if_none_match: Annotated[str | None, Header(description="ETags you have: 304 if one is current.")] = None,
-    range_: Annotated[str | None, Header(alias="Range", description="One range of bytes.")] = None,
-    if_range: Annotated[str | None, Header(description="An ETag: the range holds only for this file.")] = None,
+    if_none_match: Annotated[str | None, Header(description="ETags of cached files: 304 if one is current.")] = None,
+    range_: Annotated[str | None, Header(alias="Range", description="A single range of bytes.")] = None,
+    if_range: Annotated[str | None, Header(description="An ETag: the range applies only to this file.")] = None,
 ) -> Response:
-    """The forgotten version as safetensors; its SHA-256 is the ETag and is what certificates name."""
+    """Return the current posterior as safetensors. Its ETag is its SHA-256, which certificates name."""
     digest = _model(resources, model_id).posterior_sha256
     etag = f'"{digest}"'
     headers = {"ETag": etag, "Accept-Ranges": "bytes"}
-    if if_none_match is not None and _names(if_none_match, etag):
+    if if_none_match is not None and _matches(if_none_match, etag):
         return Response(status_code=304, headers=headers)
-    # Read as a whole also for a part of it: no byte leaves before the file has been checked against its digest.
+    # Read the whole file even for a range: no byte is sent before the file has been checked against its digest.
     content = resources.artifacts.get(model_id, digest)
     part = None
     if request.method == "GET" and range_ is not None and if_range in (None, etag):
@@ -199,28 +210,28 @@ def pull_posterior(
 
 
 def byte_range(header: str, size: int) -> range | None:
-    """Which bytes a Range header asks for; None if it is to be ignored (several, malformed, another unit).
+    """Return the bytes of a Range header, or None if it must be ignored (several ranges, malformed, another unit).
 
-    RFC 9110, section 14: a range may end behind the end but not begin there; `-n` means the last n bytes.
+    RFC 9110, section 14: a range may end past the end of the file but not begin there; `-n` means the last n bytes.
     """
-    asked = ONE_RANGE.fullmatch(header.strip())
-    if asked is None or asked.groups() == ("", ""):
+    match = SINGLE_RANGE.fullmatch(header.strip())
+    if match is None or match.groups() == ("", ""):
         return None
-    first, last = asked.groups()
+    first, last = match.groups()
     if first and last and int(last) < int(first):
         return None
     start = int(first) if first else max(size - int(last), 0)
     if start >= size:
         raise HTTPException(
-            416, f"the file has {size} bytes; ask for a part of them", {"Content-Range": f"bytes */{size}"}
+            416, f"the file has {size} bytes; request a range within them", {"Content-Range": f"bytes */{size}"}
         )
     return range(start, min(int(last) + 1, size) if first and last else size)
 
 
-def _names(if_none_match: str, etag: str) -> bool:
-    """Weak comparison, as If-None-Match wants it."""
-    named = [name.strip().removeprefix("W/") for name in if_none_match.split(",")]
-    return "*" in named or etag in named
+def _matches(if_none_match: str, etag: str) -> bool:
+    """Compare weakly, as RFC 9110 prescribes for If-None-Match."""
+    etags = [name.strip().removeprefix("W/") for name in if_none_match.split(",")]
+    return "*" in etags or etag in etags
 
 
 def _model(resources: Resources, model_id: uuid.UUID) -> ModelOut:
@@ -248,7 +259,7 @@ def _register(resources: Resources, manifest: Manifest, parts: dict[str, Content
         lookups=[resources.hasher.lookup(Identity(s.identity_type, s.identity_value)) for s in subjects],
     )
     model_id = register(resources.database, resources.artifacts, registration, actor)
-    resources.doorbell.ring(model_id, task=CHECK_TASK)
+    resources.ringer.ring([model_id], task=CHECK_TASK)
     return _model(resources, model_id)
 
 
@@ -257,16 +268,16 @@ def _parse(field: str, adapter: TypeAdapter[T], content: Content) -> T:
         return adapter.validate_json(content[:])
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        # The name of the alternative that was tried is no field of the manifest.
+        # The first part of the location is the union's tag, not a field of the manifest.
         where = field_path({**first, "loc": first["loc"][1:]} if adapter is Manifests else first)
         raise InvalidRegistration(f"{field}.{where}" if where else field, first["msg"]) from None
 
 
 def _content(form: FormData, name: str) -> Content:
-    """Of a file, where it lies: large ones were written to disk as they came in."""
+    """Return a part's content, memory-mapped if it is a file: large files are on disk already."""
     part = form.get(name)
     if isinstance(part, UploadFile):
         return map_file(part.file)
     if isinstance(part, str):
         return part.encode()
-    raise InvalidRegistration(name, f"the part is missing; send {', '.join(PARTS)} as multipart/form-data")
+    raise InvalidRegistration(name, f"part missing; send {', '.join(PARTS)} as multipart/form-data")

@@ -9,7 +9,6 @@ from operator import or_
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import rfc8785
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -23,7 +22,8 @@ from pydantic import (
     model_validator,
 )
 
-from service.schemas.deletions import Strict
+from service.schemas.fields import Strict
+from service.store.canonical_json import canonical_json
 from service.store.states import Device
 from service.store.tables import Model, Version
 from vocabulary.families import FAMILIES, BuiltInFamily, FamilyConfig, entry_points_by_family, is_network
@@ -37,28 +37,28 @@ MAX_CONFIG_BYTES = 16 << 10
 DatasetRoot = Annotated[
     str | None,
     Field(
-        description="Of the Merkle tree over the salted commitments of its records. Certificates prove against it what "
-        "is no longer there. Null for versions from before there were such trees."
+        description="Root of the Merkle tree over the salted commitments of the records. Certificates prove absence "
+        "against it. Null for versions from before these trees existed."
     ),
 ]
 
 
 class Policy(Strict):
-    """What a version must meet to be published. A worker climbs the rungs until it is met."""
+    """Conditions for publishing a version. A worker tries the rungs in turn until they are met."""
 
-    epsilon: float = Field(gt=0, le=1e3, description="The largest KL divergence a published version may have.")
+    epsilon: float = Field(gt=0, le=1e3, description="Largest KL divergence of a published version.")
     level: CertifiedLevel = Field(
-        default="proved", description="How sure the bound must be. `retrained` always trains from scratch."
+        default="proved", description="Level that the bound must reach. `retrained` always trains from scratch."
     )
     rungs: list[RungName] = Field(
-        default=list(RUNGS), min_length=1, description="What may be tried, from the cheapest to retraining."
+        default=list(RUNGS), min_length=1, description="Allowed rungs, from the cheapest to retraining."
     )
     seconds: float | None = Field(
-        default=None, gt=0, le=30 * 86_400, description="No further rung is begun after so many seconds."
+        default=None, gt=0, le=30 * 86_400, description="Seconds after which no further rung is started."
     )
 
     @model_validator(mode="after")
-    def _can_be_met(self) -> Policy:
+    def _check_rungs(self) -> Policy:
         if self.rungs != [rung for rung in RUNGS if rung in self.rungs]:
             raise ValueError(f"rungs must be some of {', '.join(RUNGS)}, each once and in this order")
         if self.level == "retrained" and "retrain" not in self.rungs:
@@ -66,7 +66,7 @@ class Policy(Strict):
         return self
 
     def conflict_with(self, family: str, kind: str) -> str | None:
-        """Why no certificate of such a posterior can ever meet it."""
+        """Return why no certificate of such a posterior can meet the policy, or None."""
         network = is_network(family)
         if "retrain" in self.rungs or not (network or kind == "samples"):
             return None
@@ -79,16 +79,18 @@ class Policy(Strict):
 
 
 class BaseManifest(Strict):
+    """Fields that the manifests of all families share."""
+
     name: Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
     family: str
     posterior: PosteriorKind = Field(
         default="variational",
-        description="What the file holds: `variational` parameters (`mean`, `std`), or `samples` of SGLD, SGHMC or "
+        description="Content of the file: `variational` parameters (`mean`, `std`), or `samples` of SGLD, SGHMC or "
         "another chain (`samples`, `chain`).",
     )
     device: Device = Field(
         default=Device.CPU,
-        description="`cpu`: any worker may take it, and uses a GPU if it has one. `cuda`: it waits for one with a GPU.",
+        description="`cpu`: any worker may process it, on a GPU if it has one. `cuda`: only workers with a GPU may.",
     )
     policy: Policy
 
@@ -102,7 +104,7 @@ class BaseManifest(Strict):
         return config
 
     @model_validator(mode="after")
-    def _policy_can_be_met(self) -> BaseManifest:
+    def _check_policy(self) -> BaseManifest:
         conflict = self.policy.conflict_with(self.family, self.posterior)
         if conflict is not None:
             raise ValueError(f"policy: {conflict}")
@@ -110,6 +112,8 @@ class BaseManifest(Strict):
 
 
 class BuiltInManifest(BaseManifest):
+    """Manifest of a built-in family."""
+
     config: FamilyConfig
 
     @property
@@ -118,17 +122,19 @@ class BuiltInManifest(BaseManifest):
 
 
 class NetworkManifest(BuiltInManifest):
+    """Manifest of a built-in network."""
+
     posterior: Literal["variational"] = Field(
-        default="variational", description="`mean` and `std`. Of a network's samples nothing could be certified."
+        default="variational", description="`mean` and `std`. Samples of a network cannot be certified."
     )
 
     @field_validator("posterior", mode="before")
     @classmethod
-    def _can_be_certified(cls, posterior: Any) -> Any:
+    def _refuse_samples(cls, posterior: Any) -> Any:
         if posterior == "samples":
             raise ValueError(
-                "samples of networks get no certificate: the weights of a few draws say nothing about so many "
-                "parameters. Register variational parameters"
+                "samples of networks cannot be certified: a few draws cannot cover so many parameters. Register "
+                "variational parameters"
             )
         return posterior
 
@@ -139,11 +145,11 @@ class InstalledFamilyManifest(BaseManifest):
     family: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,50}$")] = Field(
         json_schema_extra={"not": {"enum": [*FAMILIES]}}
     )
-    config: dict[str, JsonValue] = Field(description="As the family's own documentation says; the worker checks it.")
+    config: dict[str, JsonValue] = Field(description="Configuration as the family documents it; the worker checks it.")
 
     @field_validator("family")
     @classmethod
-    def _installed(cls, family: str) -> str:
+    def _check_installed(cls, family: str) -> str:
         available = entry_points_by_family()
         if family not in available:
             raise ValueError(f"is not installed: use one of {', '.join(sorted(available))}, or install its package")
@@ -151,11 +157,11 @@ class InstalledFamilyManifest(BaseManifest):
 
     @field_validator("config")
     @classmethod
-    def _can_be_signed(cls, config: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    def _check_signable(cls, config: dict[str, JsonValue]) -> dict[str, JsonValue]:
         try:
-            size = len(rfc8785.dumps(config))
-        except (rfc8785.CanonicalizationError, RecursionError):
-            raise ValueError("has numbers or text that JSON cannot carry exactly: certificates repeat it") from None
+            size = len(canonical_json(config))
+        except (ValueError, RecursionError):
+            raise ValueError("has numbers or text that JSON cannot represent exactly: certificates repeat it") from None
         if size > MAX_CONFIG_BYTES:
             raise ValueError(f"is larger than {MAX_CONFIG_BYTES} bytes: certificates repeat it")
         return config
@@ -187,18 +193,18 @@ else:
     Manifest = manifest_union()
 
 
-def _inside(path: str) -> str:
+def _check_relative(path: str) -> str:
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path:
         raise ValueError("must be a path relative to the import root that stays inside it")
     return path
 
 
-RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=1000), AfterValidator(_inside)]
+RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=1000), AfterValidator(_check_relative)]
 
 
 class Location(Strict):
-    """Where the parts of a registration are, relative to the service's import root."""
+    """Paths of a registration's files, relative to the service's import root."""
 
     posterior: RelativePath = Field(examples=["churn/posterior.safetensors"])
     records: RelativePath = Field(examples=["churn/records.safetensors"])
@@ -216,7 +222,7 @@ class ModelOut(BaseModel):
     name: str
     family: str
     posterior: PosteriorKind
-    device: Device = Field(description="Which workers may take it: any (`cpu`), or those with a GPU (`cuda`).")
+    device: Device = Field(description="Workers that may process it: any (`cpu`), or those with a GPU (`cuda`).")
     config: dict[str, Any]
     policy: Policy
     version: int
@@ -225,9 +231,14 @@ class ModelOut(BaseModel):
     dataset_root: DatasetRoot
     readiness: dict[str, Any] | None = Field(
         description="How converged the posterior is, which certificate levels it can reach and what would help. "
-        "Null until a worker has looked, which takes seconds after registration."
+        "Null until a worker has checked it, seconds after registration."
     )
     created_at: datetime
+
+
+class ModelPage(BaseModel):
+    items: list[ModelOut]
+    next_cursor: str | None
 
 
 def model_out(model: Model, version: Version) -> ModelOut:

@@ -64,7 +64,7 @@ def test_everything_else_is_refused_alike(root: Path, relative: str) -> None:
     with pytest.raises(InvalidRegistration) as refused:
         read_parts(root, {"records": relative}, 100)
     assert refused.value.field == "location.records"
-    assert str(refused.value) == "no file to read there under the import root (symbolic links are not followed)"
+    assert str(refused.value) == "no readable file at this path under the import root (symbolic links are not followed)"
 
 
 def test_the_limit_is_for_all_files_together(root: Path) -> None:
