@@ -1,4 +1,4 @@
-"""docker-compose.yml and .env.example, read."""
+"""Promises of docker-compose.yml and .env.example."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from service.settings import ConfigurationError, Settings, load_settings
 from service.store.batches.doorbell import QUEUES
 from tests.deployments import ROOT, check_command, is_known_variable, setting_variables
 
-OURS = ("api", "worker", "worker-gpu", "sweep")
-"""The services of docker-compose.yml that run until they are stopped."""
+LONG_RUNNING = ("api", "worker", "worker-gpu", "sweep")
+"""Services of docker-compose.yml with Lethe's images that run until they are stopped."""
 
 
 @pytest.fixture(scope="module")
 def services() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-    return found
+    compose: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return dict(compose["services"])
 
 
 def test_the_example_environment_names_every_setting_with_its_default() -> None:
@@ -29,11 +29,11 @@ def test_the_example_environment_names_every_setting_with_its_default() -> None:
     names = [name for _, name, _ in lines]
     assert len(names) == len(set(names))
     assert set(names) == set(variables)
-    shown = {variables[name]: value for off, name, value in lines if off}
-    usual = Settings(_env_file=None)  # type: ignore[call-arg]
+    examples = {variables[name]: value for comment, name, value in lines if comment}
+    defaults = Settings(_env_file=None)  # type: ignore[call-arg]
     for name, field in Settings.model_fields.items():
-        if name in shown and isinstance(field.default, int | float):
-            assert float(shown[name]) == getattr(usual, name), name
+        if name in examples and isinstance(field.default, int | float):
+            assert float(examples[name]) == getattr(defaults, name), name
 
 
 def test_the_example_environment_is_refused_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,31 +41,31 @@ def test_the_example_environment_is_refused_as_it_stands(tmp_path: Path, monkeyp
     monkeypatch.delenv("REDIS_URL", raising=False)
     (tmp_path / ".env").write_text((ROOT / ".env.example").read_text())
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigurationError, match="DATABASE_URL still holds a placeholder"):
+    with pytest.raises(ConfigurationError, match="DATABASE_URL has a placeholder"):
         load_settings()
 
 
-def test_compose_runs_each_part_by_a_command_that_there_is(services: dict[str, Any]) -> None:
-    assert set(services) == {"postgres", "redis", "migrate", *OURS}
-    for name in ("migrate", *OURS):
+def test_compose_runs_existing_commands(services: dict[str, Any]) -> None:
+    assert set(services) == {"postgres", "redis", "migrate", *LONG_RUNNING}
+    for name in ("migrate", *LONG_RUNNING):
         check_command(services[name]["command"])
         assert services[name]["command"][0] == name.removesuffix("-gpu")
 
 
-def test_compose_sets_only_variables_that_somebody_reads(services: dict[str, Any]) -> None:
-    for name in ("migrate", *OURS):
-        assert [one for one in services[name]["environment"] if not is_known_variable(one)] == []
+def test_compose_sets_only_known_variables(services: dict[str, Any]) -> None:
+    for name in ("migrate", *LONG_RUNNING):
+        assert all(map(is_known_variable, services[name]["environment"]))
     text = (ROOT / "docker-compose.yml").read_text()
     defaults = dict(re.findall(r"\$\{(LETHE_\w+):-([^}]*)\}", text))
-    assert {name for name in defaults if not is_known_variable(name)} == {"LETHE_PORT"}  # of the host
+    assert {name for name in defaults if not is_known_variable(name)} == {"LETHE_PORT"}  # for the host
     del defaults["LETHE_PORT"]
-    usual = Settings(_env_file=None)  # type: ignore[call-arg]
+    settings = Settings(_env_file=None)  # type: ignore[call-arg]
     for variable, value in defaults.items():
-        default = getattr(usual, setting_variables()[variable])
+        default = getattr(settings, setting_variables()[variable])
         assert type(default)(value) == default
 
 
-def test_compose_holds_no_secret_and_does_not_start_without(services: dict[str, Any]) -> None:
+def test_compose_contains_no_secret_and_requires_each(services: dict[str, Any]) -> None:
     secret = re.compile(r"KEY|PASSWORD|DATABASE_URL")
     for service in services.values():
         for variable, value in service.get("environment", {}).items():
@@ -75,35 +75,35 @@ def test_compose_holds_no_secret_and_does_not_start_without(services: dict[str, 
 def test_compose_migrates_once_before_anything_else_starts(services: dict[str, Any]) -> None:
     assert services["migrate"]["restart"] == "no"
     assert services["migrate"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
-    for name in OURS:
+    for name in LONG_RUNNING:
         assert services[name]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
         assert services[name]["restart"] == "unless-stopped"
 
 
-def test_compose_asks_how_they_are(services: dict[str, Any]) -> None:
+def test_compose_has_health_checks(services: dict[str, Any]) -> None:
     for name in ("postgres", "redis", "api", "worker", "worker-gpu"):
         assert services[name]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
-    for name in ("migrate", "sweep"):  # or they would inherit that of the API's image, and never be healthy
+    for name in ("migrate", "sweep"):  # otherwise they would inherit the check of the API's image and never be healthy
         assert services[name]["healthcheck"] == {"disable": True}
 
 
-def test_compose_keeps_what_must_be_kept(services: dict[str, Any]) -> None:
+def test_compose_stores_data_in_volumes_and_redis_stores_none(services: dict[str, Any]) -> None:
     assert services["postgres"]["volumes"] == ["postgres:/var/lib/postgresql/data"]
-    for name in OURS:
+    for name in LONG_RUNNING:
         (volume,) = services[name]["volumes"]
         assert volume == f"lethe:{services[name]['environment']['LETHE_DATA_DIR']}"
     assert "volumes" not in services["redis"]
     assert services["redis"]["command"][1:] == ["--save", "", "--appendonly", "no"]
 
 
-def test_compose_lets_workers_finish(services: dict[str, Any]) -> None:
+def test_compose_gives_workers_time_to_shut_down(services: dict[str, Any]) -> None:
     for name in ("worker", "worker-gpu"):
-        told = services[name]["environment"]["LETHE_SHUTDOWN_SECONDS"]
-        default = float(re.search(r":-(\d+)\}", told)[1])  # type: ignore[index]
+        expression = services[name]["environment"]["LETHE_SHUTDOWN_SECONDS"]
+        default = float(re.search(r":-(\d+)\}", expression)[1])  # type: ignore[index]
         assert seconds(services[name]["stop_grace_period"]) > default
 
 
-def test_compose_keeps_a_gpu_for_models_that_need_one(services: dict[str, Any]) -> None:
+def test_compose_reserves_the_gpu_for_models_that_need_one(services: dict[str, Any]) -> None:
     gpu = services["worker-gpu"]
     assert gpu["profiles"] == ["gpu"]
     assert gpu["command"] == ["worker", "--queues", QUEUES["cuda"]]
@@ -113,8 +113,8 @@ def test_compose_keeps_a_gpu_for_models_that_need_one(services: dict[str, Any]) 
     assert "profiles" not in services["worker"]
 
 
-def test_compose_gives_away_no_rights(services: dict[str, Any]) -> None:
-    for name in ("migrate", *OURS):
+def test_compose_drops_all_privileges(services: dict[str, Any]) -> None:
+    for name in ("migrate", *LONG_RUNNING):
         assert services[name]["read_only"] is True
         assert services[name]["cap_drop"] == ["ALL"]
         assert services[name]["security_opt"] == ["no-new-privileges:true"]

@@ -1,4 +1,4 @@
-"""The Dockerfile, linted and read; and the health check of its worker, tried on a worker."""
+"""Promises of the Dockerfile, and the health check of its worker on a real worker."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ Stages = dict[str, list[list[str]]]
 
 def test_hadolint_finds_nothing() -> None:
     linter = Path(sys.executable).with_name("hadolint")
-    found = subprocess.run([linter, "--no-color", ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stdout) == (0, "")
+    result = subprocess.run([linter, "--no-color", ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "")
 
 
 @pytest.fixture(scope="module")
 def stages() -> Stages:
     text = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE))
-    found: Stages = {}
+    instructions: Stages = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         if line.startswith("FROM "):
             name = line.split()[-1]
-            found[name] = []
-        found[name].append(line.split())
-    return found
+            instructions[name] = []
+        instructions[name].append(line.split())
+    return instructions
 
 
-def test_images_stand_on_one_exact_python(stages: Stages) -> None:
+def test_images_use_one_exact_python(stages: Stages) -> None:
     bases = {stage[0][1] for stage in stages.values()} - set(stages)
     (base,) = bases
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+", base)
@@ -58,11 +58,11 @@ def test_only_the_worker_has_torch(stages: Stages) -> None:
     assert api.endswith("'.[s3]'")
     assert torch.endswith("torch torchvision")
     assert worker.endswith("'.[worker,s3]'")
-    assert all("--no-cache-dir --constraint constraints.txt" in one for one in (api, torch, worker))
+    assert all("--no-cache-dir --constraint constraints.txt" in command for command in (api, torch, worker))
     for target in ("api", "worker"):
         copied = [words for words in stages[target] if words[0] == "COPY"]
         assert copied == [["COPY", f"--from=build-{target}", "/opt/lethe", "/opt/lethe"]]
-    assert list(stages)[-1] == "api"  # what a build without --target makes
+    assert list(stages)[-1] == "api"  # the target of a build without --target
 
 
 def test_images_run_as_a_numbered_user_and_without_a_shell(stages: Stages) -> None:
@@ -77,7 +77,7 @@ def test_images_run_as_a_numbered_user_and_without_a_shell(stages: Stages) -> No
 
 
 def test_images_get_what_they_need_and_nothing_else(stages: Stages) -> None:
-    """Whatever is not named in .dockerignore, secrets included, does not even reach the engine."""
+    """A file that .dockerignore does not allow, such as a secret, does not even reach the engine."""
     ignored = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
     assert ignored[0] == "*"
     allowed = {line[1:] for line in ignored if line.startswith("!")}
@@ -104,32 +104,33 @@ def test_images_are_built_with_exact_versions_of_everything() -> None:
     text = (ROOT / "deploy" / "constraints.txt").read_text()
     pins = dict(line.split("==") for line in text.splitlines() if not line.startswith("#"))
     unpinned, outside = set(), set()
-    for one in _needed("lethe", {"worker", "s3"}):
-        name = canonicalize_name(one.name)
+    for requirement in _requirements("lethe", {"worker", "s3"}):
+        name = canonicalize_name(requirement.name)
         if name not in pins:
             unpinned.add(name)
-        elif not one.specifier.contains(pins[name]):
-            outside.add(str(one))
+        elif not requirement.specifier.contains(pins[name]):
+            outside.add(str(requirement))
     assert {name for name in unpinned if not name.startswith(("nvidia-", "cuda-", "triton"))} == set()
     assert outside == set()
 
 
-def _needed(name: str, extras: set[str], seen: set[tuple[str, str]] | None = None) -> Iterator[Requirement]:
-    """All that a package needs, and what that needs in turn."""
-    seen = set() if seen is None else seen
-    fresh = {(name, extra) for extra in extras | {""}} - seen
-    seen |= fresh
-    for one in map(Requirement, (requires(name) or ()) if fresh else ()):
-        if one.marker is None or any(one.marker.evaluate({"extra": extra}) for _, extra in fresh):
-            yield one
-            yield from _needed(canonicalize_name(one.name), one.extras, seen)
+def _requirements(name: str, extras: set[str], visited: set[tuple[str, str]] | None = None) -> Iterator[Requirement]:
+    """Yield the requirements of a package, transitively."""
+    visited = set() if visited is None else visited
+    added = {(name, extra) for extra in extras | {""}} - visited
+    visited |= added
+    for requirement in map(Requirement, (requires(name) or ()) if added else ()):
+        marker = requirement.marker
+        if marker is None or any(marker.evaluate({"extra": extra}) for _, extra in added):
+            yield requirement
+            yield from _requirements(canonicalize_name(requirement.name), requirement.extras, visited)
 
 
 @pytest.mark.slow
 def test_a_worker_is_healthy_while_it_runs(stages: Stages, broker: str, sqlite_template: bytes, tmp_path: Path) -> None:
-    """The image's own words, in a shell."""
-    (told,) = [" ".join(words) for words in stages["worker"] if words[0] == "HEALTHCHECK"]
-    check = yaml.safe_load(told.partition("CMD ")[2])
+    """Run the health check of the image."""
+    (healthcheck,) = [" ".join(words) for words in stages["worker"] if words[0] == "HEALTHCHECK"]
+    check = yaml.safe_load(healthcheck.partition("CMD ")[2])
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["worker"]["healthcheck"]["test"]
     assert compose[1].replace("$$", "$") == check[2]
     (tmp_path / "lethe.db").write_bytes(sqlite_template)

@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes: against its own schemas, and read."""
+"""Promises of the Kubernetes manifests, and their validity by the official schemas."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.deployments import ROOT, check_command, is_known_variable
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 RELEASE = "1.31"
-NOT_THEIRS = ("keda.sh/", "kustomize.config.k8s.io/")
-"""Kinds that Kubernetes itself has no schema for."""
+WITHOUT_SCHEMA = ("keda.sh/", "kustomize.config.k8s.io/")
+"""API groups of other projects, for which Kubernetes has no schema."""
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -29,11 +29,12 @@ Manifests = dict[tuple[str, str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def manifests() -> Manifests:
-    documents = [one for path in sorted(KUBERNETES.glob("*.yaml")) for one in yaml.safe_load_all(path.read_text())]
-    named = [one for one in documents if "metadata" in one]
-    found = {(one["kind"], one["metadata"]["name"]): one for one in named}
-    assert len(found) == len(named) == len(documents) - 1, "only the kustomization has no name"
-    return found
+    paths = sorted(KUBERNETES.glob("*.yaml"))
+    documents = [document for path in paths for document in yaml.safe_load_all(path.read_text())]
+    named = [document for document in documents if "metadata" in document]
+    by_name = {(document["kind"], document["metadata"]["name"]): document for document in named}
+    assert len(by_name) == len(named) == len(documents) - 1, "only the kustomization has no name"
+    return by_name
 
 
 def pods(manifests: Manifests) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -42,30 +43,30 @@ def pods(manifests: Manifests) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, manifest["spec"]["template"]["spec"]
 
 
-def test_manifests_are_what_kubernetes_takes(manifests: Manifests) -> None:
-    checked = [one for one in manifests.values() if not one["apiVersion"].startswith(NOT_THEIRS)]
+def test_manifests_match_the_schemas_of_kubernetes(manifests: Manifests) -> None:
+    checked = [manifest for manifest in manifests.values() if not manifest["apiVersion"].startswith(WITHOUT_SCHEMA)]
     for manifest in checked:
         kubernetes_validate.validate(manifest, RELEASE, strict=True)
-    assert len(checked) == len(manifests) - 2  # what is KEDA's
+    assert len(checked) == len(manifests) - 2  # two are KEDA's
 
 
 def test_the_kustomization_has_everything_but_the_secrets() -> None:
-    chosen = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())
+    kustomization = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())
     others = {path.name for path in KUBERNETES.glob("*.yaml")} - {"kustomization.yaml", "secret.example.yaml"}
-    assert set(chosen["resources"]) == others
+    assert set(kustomization["resources"]) == others
 
 
-def test_pods_run_commands_that_there_are(manifests: Manifests) -> None:
-    found = {}
+def test_pods_run_existing_commands(manifests: Manifests) -> None:
+    images = {}
     for name, pod in pods(manifests):
         (container,) = pod["containers"]
         check_command(container["args"])
         assert name == f"lethe-{container['args'][0]}"
-        found[container["args"][0]] = container["image"]
-    assert found == {"migrate": "lethe-api", "api": "lethe-api", "sweep": "lethe-api", "worker": "lethe-worker"}
+        images[container["args"][0]] = container["image"]
+    assert images == {"migrate": "lethe-api", "api": "lethe-api", "sweep": "lethe-api", "worker": "lethe-worker"}
 
 
-def test_pods_give_away_no_rights(manifests: Manifests) -> None:
+def test_pods_drop_all_privileges(manifests: Manifests) -> None:
     for _, pod in pods(manifests):
         assert pod["automountServiceAccountToken"] is False
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -79,36 +80,36 @@ def test_pods_give_away_no_rights(manifests: Manifests) -> None:
 
 
 def environment(manifests: Manifests) -> dict[str, str]:
-    """What each pod gets."""
+    """Return the environment of each pod."""
     sources = [{"configMapRef": {"name": "lethe"}}, {"secretRef": {"name": "lethe"}}]
     assert all(pod["containers"][0]["envFrom"] == sources for _, pod in pods(manifests))
     return {**manifests["ConfigMap", "lethe"]["data"], **manifests["Secret", "lethe"]["stringData"]}
 
 
-def test_pods_get_only_variables_that_somebody_reads(manifests: Manifests) -> None:
-    assert [one for one in environment(manifests) if not is_known_variable(one)] == []
+def test_pods_get_only_known_variables(manifests: Manifests) -> None:
+    assert all(map(is_known_variable, environment(manifests)))
 
 
-def test_a_secret_that_was_not_filled_in_is_refused_and_named(
+def test_a_placeholder_secret_is_refused_by_name(
     manifests: Manifests, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for variable, value in environment(manifests).items():
         monkeypatch.setenv(variable, value)
-    filled = {
+    secrets = {
         "DATABASE_URL": "postgresql://lethe:x7f3@postgres/lethe",
         "REDIS_URL": "redis://:x7f3@redis:6379/0",
         "LETHE_IDENTITY_KEY": new_key(),
         "LETHE_SIGNING_KEY": new_key(),
     }
-    for variable, value in filled.items():
+    for variable, value in secrets.items():
         with pytest.raises(ConfigurationError, match=f"^{variable} .*placeholder"):
             load_settings()
         monkeypatch.setenv(variable, value)
     assert load_settings().shutdown_seconds == 60
 
 
-def test_the_api_is_probed_found_and_never_gone_as_a_whole(manifests: Manifests) -> None:
+def test_the_api_has_probes_a_service_and_a_disruption_budget(manifests: Manifests) -> None:
     deployment = manifests["Deployment", "lethe-api"]["spec"]
     labels = deployment["template"]["metadata"]["labels"]
     (container,) = deployment["template"]["spec"]["containers"]
@@ -122,16 +123,16 @@ def test_the_api_is_probed_found_and_never_gone_as_a_whole(manifests: Manifests)
     assert budget["minAvailable"] < deployment["replicas"]
 
 
-def test_pods_of_workers_have_time_to_leave(manifests: Manifests) -> None:
+def test_workers_have_time_to_shut_down(manifests: Manifests) -> None:
     pod = manifests["Deployment", "lethe-worker"]["spec"]["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] > float(environment(manifests)["LETHE_SHUTDOWN_SECONDS"])
 
 
-def test_workers_are_scaled_by_the_queue_that_they_serve(manifests: Manifests) -> None:
+def test_workers_are_scaled_by_their_queue(manifests: Manifests) -> None:
     deployment = manifests["Deployment", "lethe-worker"]["spec"]
     scaled = manifests["ScaledObject", "lethe-worker"]["spec"]
     assert scaled["scaleTargetRef"] == {"name": "lethe-worker"}
-    assert "replicas" not in deployment  # or each apply would undo what the autoscaler did
+    assert "replicas" not in deployment  # otherwise each apply would undo the autoscaling
     (trigger,) = scaled["triggers"]
     assert (trigger["type"], trigger["metadata"]["listName"]) == ("redis", QUEUES["cpu"])
     assert deployment["template"]["spec"]["containers"][0]["args"] == ["worker", "--queues", QUEUES["cpu"]]
@@ -139,7 +140,7 @@ def test_workers_are_scaled_by_the_queue_that_they_serve(manifests: Manifests) -
     assert password["key"] in manifests["Secret", password["name"]]["stringData"]
 
 
-def test_pods_that_sign_have_the_key_where_they_look_for_it(manifests: Manifests) -> None:
+def test_signing_pods_mount_the_key_at_the_configured_path(manifests: Manifests) -> None:
     data = environment(manifests)
     files = {Path(data[f"LETHE_OPENDSR_{name}_FILE"]) for name in ("KEY", "CERTIFICATE")}
     signing = {name: pod for name, pod in pods(manifests) if name in ("lethe-api", "lethe-sweep")}

@@ -1,4 +1,4 @@
-"""The disaster drill of docs/how-to/back-up-and-restore.md: backed up, destroyed, restored into fresh places, and nobody comes back."""
+"""The drill of docs/how-to/back-up-and-restore.md: back up, destroy, restore; nobody who was deleted comes back."""
 
 from __future__ import annotations
 
