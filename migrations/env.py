@@ -1,4 +1,4 @@
-"""Alembic's entry: migrates the database it is handed, or the one the settings name."""
+"""Alembic's entry point: migrates the connection it is given, or the configured database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from service.store.tables import Base
 
 
 def render(kind: str, item: Any, _: Any) -> str | Literal[False]:
-    """Migrations name plain column types, so that an old one never breaks on newer code."""
+    """Render plain column types, so that an old migration never breaks on newer code."""
     return "sa.DateTime(timezone=True)" if kind == "type" and isinstance(item, UtcDateTime) else False
 
 
@@ -30,11 +30,11 @@ def run(connection: Connection) -> None:
         context.run_migrations()
 
 
-handed_over: Connection | None = context.config.attributes.get("connection")
-if handed_over is not None:
-    run(handed_over)
+given_connection: Connection | None = context.config.attributes.get("connection")
+if given_connection is not None:
+    run(given_connection)
 else:
     database = Database(load_settings().database)
-    with database.engine.begin() as own:
-        run(own)
+    with database.engine.begin() as own_connection:
+        run(own_connection)
     database.close()

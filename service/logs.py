@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line on standard output, for our own lines and for every library's."""
+"""Structured logs: one JSON object per line on standard output, also for the log lines of libraries."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SHARED: tuple[Processor, ...] = (
 
 
 def configure_logging(level: str, *, sees_identities: bool = False) -> None:
-    """With `sees_identities`, what an exception says stays out of the log: it may repeat what a caller sent."""
-    told = ExceptionRenderer(types_and_places) if sees_identities else structlog.processors.format_exc_info
-    shared: tuple[Processor, ...] = (*SHARED, told)
+    """Set up logging. With `sees_identities`, exception messages are left out: they may repeat what a caller sent."""
+    render = ExceptionRenderer(format_without_messages) if sees_identities else structlog.processors.format_exc_info
+    shared: tuple[Processor, ...] = (*SHARED, render)
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -43,14 +43,14 @@ def configure_logging(level: str, *, sees_identities: bool = False) -> None:
     root.handlers = [handler]
     root.setLevel(level.upper())
     logging.captureWarnings(True)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # prints whole URLs
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # logs whole URLs
 
 
-def types_and_places(exc_info: ExcInfo) -> str:
-    """Where an exception and those that led to it were raised, and of which type they are; no message."""
+def format_without_messages(exc_info: ExcInfo) -> str:
+    """Format types and tracebacks of an exception and its causes, without their messages."""
     error: BaseException | None = exc_info[1]
-    told: list[str] = []
+    parts: list[str] = []
     while error is not None:
-        told.append("".join(traceback.format_tb(error.__traceback__)) + type(error).__qualname__)
+        parts.append("".join(traceback.format_tb(error.__traceback__)) + type(error).__qualname__)
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return "\n\nled to\n\n".join(reversed(told))
+    return "\n\nled to\n\n".join(reversed(parts))

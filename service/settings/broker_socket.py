@@ -1,4 +1,4 @@
-"""Where the embedded broker listens: a Unix socket only its owner can reach."""
+"""Unix socket of the embedded broker, which only its owner can reach."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 SOCKET_NAME = "redis.sock"
 LONGEST_SOCKET_PATH = 100
-"""Bytes. The kernel's field holds 104 on macOS and 108 on Linux; a server may cut a longer path silently."""
+"""In bytes. The kernel allows 104 on macOS and 108 on Linux; a server may truncate a longer path silently."""
 
 
 def broker_socket(data_dir: Path) -> Path:
-    """The socket of the broker that serves this data folder.
+    """Return the socket of the broker that serves this data folder.
 
-    It lies in the data folder when the path fits, else in a private folder of the system's temporary folder whose
-    name is derived from the data folder and the user, so that every process finds the same one.
+    It is in the data folder if the path is short enough. Otherwise it is in a private folder below the system's
+    temporary folder, named after the data folder and the user so that every process uses the same one.
     """
     home = data_dir.resolve()
     socket = home / SOCKET_NAME
@@ -41,10 +41,10 @@ def _short_folder(home: Path) -> Path:
     folder = Path(tempfile.gettempdir()) / f"lethe-{digest}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    # Anyone can guess the name and make the folder first, in order to own the broker we then talk to.
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o077:
+    # Another user can guess the name and create the folder first, in order to control the broker.
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != user or status.st_mode & 0o077:
         raise PermissionError(
-            f"{folder} is not a folder that only you can enter: remove it, or choose a shorter LETHE_DATA_DIR."
+            f"{folder} must be a folder that only you can access: remove it, or choose a shorter LETHE_DATA_DIR."
         )
     return folder

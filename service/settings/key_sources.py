@@ -1,6 +1,6 @@
-"""Where a signing key can be kept other than in the environment: in a file, or behind a command.
+"""Sources of the signing key outside the environment: a file or a command.
 
-Nothing here says what it read, not even in an error: a damaged key is still most of a key.
+Nothing read here appears in messages, not even in errors: a damaged key still reveals most of the key.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from pathlib import Path
 
 FILE, COMMAND = "LETHE_SIGNING_KEY_FILE", "LETHE_SIGNING_KEY_COMMAND"
 COMMAND_SECONDS = 10.0
-OTHERS_BITS = 0o077
+GROUP_AND_OTHERS = 0o077
 
 
 class KeyUnavailable(Exception):
-    """The message says what to do, and nothing of the key or of the command that fetches it."""
+    """The signing key cannot be read. The message reveals neither the key nor the command."""
 
 
 def read_key_file(path: Path) -> str:
-    """The content of a file that nobody but its owner can read or write."""
+    """Read the key from a file. Raise KeyUnavailable if others can read or write it."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             content = file.read()
     except OSError as error:
         raise KeyUnavailable(
-            f"{FILE} cannot be read ({error.strerror}: {path}): let the user who runs Lethe own the file."
+            f"{FILE} cannot be read ({error.strerror}: {path}): make the user who runs Lethe the file's owner."
         ) from None
-    if mode & OTHERS_BITS:
+    if mode & GROUP_AND_OTHERS:
         raise KeyUnavailable(
-            f"{FILE} is open to other users ({path}): run `chmod 600 {path}`, and `lethe key rotate` if one of them "
-            "may have read it."
+            f"{FILE} is accessible to other users ({path}): run `chmod 600 {path}`, and `lethe key rotate` if one of "
+            "them may have read it."
         )
     return content.decode(errors="replace").strip()
 
 
 def replace_key_file(path: Path, text: str) -> None:
-    """Put another key there in one step: who reads the file at that moment gets the old one or the new one, whole."""
+    """Replace the key atomically: a concurrent reader gets either the old key or the new one."""
     target = path.resolve()
     draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
@@ -52,7 +52,7 @@ def replace_key_file(path: Path, text: str) -> None:
         draft.replace(target)
     except OSError as error:
         raise KeyUnavailable(
-            f"the new key cannot be written ({error.strerror}: {target}): let the user who runs this own its folder."
+            f"the new key cannot be written ({error.strerror}: {target}): make the current user its folder's owner."
         ) from None
     finally:
         draft.unlink(missing_ok=True)
@@ -60,9 +60,9 @@ def replace_key_file(path: Path, text: str) -> None:
 
 @functools.cache
 def run_key_command(line: str) -> str:
-    """What the command prints. Run once in a process: a vault may count, charge or ask a person."""
+    """Return the output of the command. Run once per process: a vault may count, charge or ask a person."""
     try:
-        ended = subprocess.run(  # noqa: S603 - whoever sets the environment chooses the command; no shell reads it
+        process = subprocess.run(  # noqa: S603 - the environment's owner chooses the command, and no shell parses it
             shlex.split(line),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -72,11 +72,11 @@ def run_key_command(line: str) -> str:
     except subprocess.TimeoutExpired:
         raise KeyUnavailable(_command_failed(f"took longer than {COMMAND_SECONDS:.0f} seconds")) from None
     except (OSError, ValueError):
-        raise KeyUnavailable(_command_failed("cannot be run as it is written")) from None
-    if ended.returncode != 0:
-        raise KeyUnavailable(_command_failed(f"ended with status {ended.returncode}"))
-    return ended.stdout.decode(errors="replace").strip()
+        raise KeyUnavailable(_command_failed("cannot be run")) from None
+    if process.returncode != 0:
+        raise KeyUnavailable(_command_failed(f"ended with status {process.returncode}"))
+    return process.stdout.decode(errors="replace").strip()
 
 
-def _command_failed(how: str) -> str:
-    return f"{COMMAND} {how}: run it by hand to see why. It must print the key and nothing else."
+def _command_failed(problem: str) -> str:
+    return f"{COMMAND} {problem}: run it by hand to see why. It must print the key and nothing else."

@@ -1,10 +1,10 @@
-"""Every setting of Lethe, read once from the environment (or a `.env` file).
+"""All settings of Lethe, read once from the environment or a `.env` file.
 
-Two ways to run:
+Two modes:
 
-- embedded (neither DATABASE_URL nor REDIS_URL is set): SQLite, a child Redis and all secrets live under the data
-  folder, made at first start;
-- deployed (both are set): nothing is made up, so a missing or placeholder secret stops the start and is named.
+- embedded (neither DATABASE_URL nor REDIS_URL is set): SQLite, a child Redis and all secrets are in the data folder and
+  created at first start;
+- deployed (both are set): nothing is created, and a missing or placeholder secret is an error that names the variable.
 """
 
 from __future__ import annotations
@@ -28,128 +28,207 @@ from service.settings.witnesses import Witness, parse_witnesses
 PLACEHOLDERS = ("change-me", "changeme", "placeholder", "password", "secret")
 KEY_BYTES = 32
 LONGEST_SECONDS = {"lease_seconds": 45, "sweep_seconds": 10}
-"""Together below the 60 seconds within which a dead worker's batch goes on."""
+"""Upper limits. Together they are below the 60 seconds within which a dead worker's batch must continue."""
 
 
 class ConfigurationError(Exception):
-    """The environment does not describe a Lethe that may start. The message names the variable and the remedy."""
+    """Configuration with which Lethe cannot start. The message names the variable and the remedy."""
 
 
 class Settings(BaseSettings):
-    """What the environment may set; the field name in capitals behind LETHE_ unless an alias says otherwise."""
+    """Settings by environment variable: LETHE_ and the field name in capitals, unless it has an alias."""
 
     model_config = SettingsConfigDict(
         env_prefix="LETHE_", env_file=".env", extra="ignore", frozen=True, populate_by_name=True
     )
 
-    data_dir: Path = Path(".lethe")
-    database_url: SecretStr | None = Field(default=None, validation_alias="DATABASE_URL")
-    redis_url: SecretStr | None = Field(default=None, validation_alias="REDIS_URL")
-    identity_key: SecretStr | None = None
-    """Base64 of 32 bytes; keys the HMAC under which identities are looked up. Losing it loses every subject."""
-    signing_key: SecretStr | None = None
-    """Base64 of a 32-byte Ed25519 seed; signs receipts and certificates. It, or one of the next two (docs/keys.md)."""
-    signing_key_file: Path | None = None
-    """A file that holds the same, readable by its owner alone. The embedded default makes one."""
-    signing_key_command: SecretStr | None = None
-    """A command that prints the same, such as a vault's client. Split as a shell would, but run without one."""
+    data_dir: Path = Field(
+        default=Path(".lethe"), description="Data folder: artifacts, and in embedded mode the database and secrets."
+    )
+    database_url: SecretStr | None = Field(
+        default=None,
+        validation_alias="DATABASE_URL",
+        description="URL of the PostgreSQL database. Set it together with REDIS_URL, or neither for embedded mode.",
+    )
+    redis_url: SecretStr | None = Field(
+        default=None,
+        validation_alias="REDIS_URL",
+        description="URL of the Redis broker. Set it together with DATABASE_URL, or neither for embedded mode.",
+    )
+    identity_key: SecretStr | None = Field(
+        default=None,
+        description="Base64 of the 32-byte key that hashes identities. Without it, no subject can be found again.",
+    )
+    signing_key: SecretStr | None = Field(
+        default=None,
+        description="Base64 of the 32-byte Ed25519 seed that signs receipts, certificates and checkpoints.",
+    )
+    signing_key_file: Path | None = Field(
+        default=None,
+        description="File with the signing key, readable by its owner only. Replaces LETHE_SIGNING_KEY.",
+    )
+    signing_key_command: SecretStr | None = Field(
+        default=None,
+        description="Command that prints the signing key, run without a shell. Replaces LETHE_SIGNING_KEY.",
+    )
 
-    artifact_url: SecretStr | None = None
-    """Where artifacts live if not below the data folder: any URL of fsspec, such as s3://bucket/prefix. Credentials and
-    endpoint are read by fsspec and the store's own library from the environment of the process (not from .env):
-    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, or anything else as FSSPEC_S3_<ARGUMENT>."""
+    artifact_url: SecretStr | None = Field(
+        default=None,
+        description="fsspec URL of the artifact store, such as s3://bucket/prefix. Unset: a folder in the data folder. "
+        "Credentials and endpoint come from the process environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
+        "AWS_ENDPOINT_URL, or FSSPEC_S3_<ARGUMENT>), not from .env.",
+    )
 
-    max_body_bytes: int = Field(default=1 << 20, gt=0)
-    max_upload_bytes: int = Field(default=1 << 30, gt=0)
-    """Limit for model registrations, which carry a data set."""
-    max_bulk_bytes: int = Field(default=16 << 20, gt=0)
-    """Limit for many deletions in one request."""
+    max_body_bytes: int = Field(default=1 << 20, gt=0, description="Largest request body, except as below.")
+    max_upload_bytes: int = Field(default=1 << 30, gt=0, description="Largest model registration, data set included.")
+    max_bulk_bytes: int = Field(default=16 << 20, gt=0, description="Largest bulk request of deletions.")
 
-    rate_per_second: float = Field(default=500.0, gt=0)
-    """How many requests a token may send in the long run; past it, 429."""
-    rate_burst: int = Field(default=5_000, ge=1)
-    """How many it may send at once after a rest."""
-    token_cache_seconds: float = Field(default=1.0, ge=0)
-    """A revoked token is refused everywhere after this long."""
-    idempotency_wait_seconds: float = Field(default=2.0, ge=0)
-    """How long a repeated request waits for the answer to the first before it is told to come again."""
+    rate_per_second: float = Field(
+        default=500.0, gt=0, description="Requests per second that a token may send on average. Above it: status 429."
+    )
+    rate_burst: int = Field(
+        default=5_000,
+        ge=1,
+        description="Requests that a token may send at once after being idle. Above it: status 429.",
+    )
+    token_cache_seconds: float = Field(
+        default=1.0, ge=0, description="Seconds until a revoked token is rejected by every process."
+    )
+    idempotency_wait_seconds: float = Field(
+        default=2.0,
+        ge=0,
+        description="Seconds that a repeated request waits for the first one to finish. Then: status 409.",
+    )
 
-    import_root: Path | None = None
-    """The folder below which models may be registered by location; unset, none may."""
+    import_root: Path | None = Field(
+        default=None,
+        description="Folder from which models may be imported by location. Unset: importing is disabled.",
+    )
 
-    batch_window_seconds: float = Field(default=1.0, ge=0)
-    """How long a deletion waits, so that a burst of requests becomes one batch; hours make it a nightly one. Never
-    longer than a tenth of the time to its deadline."""
-    batch_most_deletions: int = Field(default=10_000, ge=1)
-    """The largest batch. What is left over is for the next one, after other models had their turn."""
-    batch_largest_fraction: float = Field(default=0.5, gt=0, le=1)
-    """Of a model's current records: the most that one batch forgets, unless a single deletion names more."""
-    lease_seconds: float = Field(default=15.0, gt=0)
-    """A worker silent for this long has lost its batch; it renews three times as often. At most 45."""
-    sweep_seconds: float = Field(default=1.0, gt=0)
-    """How often work that nobody does is looked for. At most 10."""
-    max_attempts: int = Field(default=5, ge=1)
-    """After so many failures that may pass a deletion is given up, until somebody retries it."""
-    task_seconds: float = Field(default=6 * 3600.0, gt=0)
-    """A batch that computes for longer than this is stopped and fails with that reason."""
-    worker_memory_bytes: int = Field(default=0, ge=0)
-    """A worker's process that holds more than this after a batch is replaced by a fresh one; 0 for never."""
-    shutdown_seconds: float = Field(default=20.0, ge=0)
-    """How long a worker that is told to stop may go on with its batch; then it gives it back to the others."""
-    superseded_retention_seconds: float = Field(default=0.0, ge=0)
-    """How long a superseded posterior is kept. Erased rows are never kept."""
+    batch_window_seconds: float = Field(
+        default=1.0,
+        ge=0,
+        description="Seconds that a deletion waits for others to share a batch, at most a tenth of the time to its "
+        "deadline. Hours make nightly batches.",
+    )
+    batch_most_deletions: int = Field(
+        default=10_000, ge=1, description="Most deletions in one batch. The others wait for the model's next turn."
+    )
+    batch_largest_fraction: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="Largest fraction of a model's records that one batch forgets, unless one deletion names more.",
+    )
+    lease_seconds: float = Field(
+        default=15.0,
+        gt=0,
+        description="Seconds without a renewal after which a worker loses its batch, at most 45. "
+        "Workers renew three times as often.",
+    )
+    sweep_seconds: float = Field(
+        default=1.0, gt=0, description="Seconds between searches for due work without a worker, at most 10."
+    )
+    max_attempts: int = Field(
+        default=5, ge=1, description="Transient failures allowed before a deletion is marked failed."
+    )
+    task_seconds: float = Field(
+        default=6 * 3600.0, gt=0, description="Seconds that a batch may compute before it is stopped and fails."
+    )
+    worker_memory_bytes: int = Field(
+        default=0,
+        ge=0,
+        description="Memory above which a worker process is replaced after its batch. 0: never.",
+    )
+    shutdown_seconds: float = Field(
+        default=20.0,
+        ge=0,
+        description="Seconds that a stopping worker may continue with its batch before it releases it.",
+    )
+    superseded_retention_seconds: float = Field(
+        default=0.0,
+        ge=0,
+        description="Seconds that a superseded posterior is retained. Erased rows are never retained.",
+    )
 
-    callback_allow: str = ""
-    """Hosts and networks that callbacks may go to though they are not public, or speak plain http: comma-separated."""
-    callback_attempts: int = Field(default=15, ge=1)
-    callback_base_seconds: float = Field(default=10.0, gt=0)
-    """The delay after the first failure. It doubles each time, up to an hour."""
-    callback_timeout_seconds: float = Field(default=10.0, gt=0)
-    """For one attempt, from the look-up of the name to the status of the answer."""
+    callback_allow: str = Field(
+        default="",
+        description="Comma-separated hosts and networks that callbacks may reach although they are not public or use "
+        "plain http.",
+    )
+    callback_attempts: int = Field(default=15, ge=1, description="Attempts before a callback is marked dead.")
+    callback_base_seconds: float = Field(
+        default=10.0,
+        gt=0,
+        description="Seconds before the second attempt of a callback. The delay doubles each time, up to an hour.",
+    )
+    callback_timeout_seconds: float = Field(
+        default=10.0, gt=0, description="Seconds for one callback attempt, from name lookup to response status."
+    )
 
-    processor_domain: str = Field(default="localhost", pattern=r"^[A-Za-z0-9.-]{1,253}$")
-    """The name under which platforms know us; the OpenDSR certificate carries it."""
-    public_url: str = Field(default="", pattern=r"^(https?://[^\s?#]+)?$")
-    """Where others reach the API, such as https://lethe.example.org. Unset, callbacks do not say where results are."""
-    opendsr_key_file: Path | None = None
-    opendsr_certificate_file: Path | None = None
-    """PEM files from a certificate authority, instead of those made at first start."""
+    processor_domain: str = Field(
+        default="localhost",
+        pattern=r"^[A-Za-z0-9.-]{1,253}$",
+        description="Domain of this OpenDSR processor, named in its certificate.",
+    )
+    public_url: str = Field(
+        default="",
+        pattern=r"^(https?://[^\s?#]+)?$",
+        description="Public URL of the API, such as https://lethe.example.org. Unset: OpenDSR callbacks have no "
+        "links to results.",
+    )
+    opendsr_key_file: Path | None = Field(
+        default=None, description="PEM file with the OpenDSR RSA key. Unset: one is created in the data folder."
+    )
+    opendsr_certificate_file: Path | None = Field(
+        default=None,
+        description="PEM file with the OpenDSR certificate from an authority. Unset: a self-signed one is created.",
+    )
 
-    log_origin: str = Field(default="", max_length=200, pattern=r"^[!-*,-~]*$")
-    """The name of the transparency log, in each of its checkpoints: like a URL without its scheme, never changed again.
-    Empty for the processor's domain and /lethe."""
-    checkpoint_file: Path | None = None
-    """A file, best on another machine's disk, to which each new checkpoint of the log is appended."""
-    checkpoint_url: SecretStr | None = None
-    """Where each new checkpoint is PUT."""
-    witnesses: str = ""
-    """Who is asked to sign each new checkpoint: verifier keys of C2SP, each with @ and a URL, comma-separated."""
+    log_origin: str = Field(
+        default="",
+        max_length=200,
+        pattern=r"^[!-*,-~]*$",
+        description="Name of the transparency log, like a URL without its scheme. Never change it. Unset: the "
+        "processor's domain and /lethe.",
+    )
+    checkpoint_file: Path | None = Field(
+        default=None,
+        description="File to which each new checkpoint is appended, best on another machine's disk.",
+    )
+    checkpoint_url: SecretStr | None = Field(
+        default=None, description="URL to which each new checkpoint is sent with PUT."
+    )
+    witnesses: str = Field(
+        default="",
+        description="Comma-separated witnesses that cosign each new checkpoint: C2SP verifier key, @ and URL.",
+    )
 
-    log_level: str = "INFO"
+    log_level: str = Field(default="INFO", description="Lowest level of log lines that are written.")
 
     @field_validator("import_root", "signing_key_file", "checkpoint_file")
     @classmethod
     def _empty_is_unset(cls, path: Path | None) -> Path | None:
-        # An empty variable would otherwise mean the working directory, where secrets may be.
+        # Otherwise an empty variable would mean the working directory, which may contain secrets.
         return None if path == Path() else path
 
     @field_validator("lease_seconds", "sweep_seconds")
     @classmethod
-    def _takes_over_in_time(cls, seconds: float, field: ValidationInfo) -> float:
-        most = LONGEST_SECONDS[str(field.field_name)]
-        if seconds > most:
-            raise ValueError(f"choose at most {most}, so that a dead worker's batch goes on within 60 seconds")
+    def _check_takeover_time(cls, seconds: float, field: ValidationInfo) -> float:
+        limit = LONGEST_SECONDS[str(field.field_name)]
+        if seconds > limit:
+            raise ValueError(f"choose at most {limit}, so that a dead worker's batch continues within 60 seconds")
         return seconds
 
     @field_validator("callback_allow")
     @classmethod
-    def _are_targets(cls, text: str) -> str:
+    def _check_targets(cls, text: str) -> str:
         AllowedTargets.parse(text)
         return text
 
     @field_validator("witnesses")
     @classmethod
-    def _are_witnesses(cls, text: str) -> str:
+    def _check_witnesses(cls, text: str) -> str:
         parse_witnesses(text)
         return text
 
@@ -166,7 +245,7 @@ class Settings(BaseSettings):
         if self.database_url is None:
             return f"sqlite:///{self.data_dir.resolve() / 'lethe.db'}"
         url = self.database_url.get_secret_value()
-        # Hosting providers hand out the driverless forms; psycopg 3 is the one driver we ship.
+        # Hosting providers use URLs without a driver; psycopg 3 is the only driver that Lethe installs.
         for prefix in ("postgresql://", "postgres://"):
             if url.startswith(prefix):
                 return "postgresql+psycopg://" + url.removeprefix(prefix)
@@ -205,11 +284,11 @@ class Settings(BaseSettings):
 
     @property
     def signing_key_source(self) -> str:
-        """The variable that leads to the signing key. Two of them might lead to two keys, so they are refused."""
+        """Return the variable that supplies the signing key. Two of them could supply two keys and are an error."""
         sources = ("signing_key", "signing_key_file", "signing_key_command")
         given = [f"LETHE_{name.upper()}" for name in sources if getattr(self, name)]
         if len(given) > 1:
-            raise ConfigurationError(f"{' and '.join(given)} are set: keep the one that leads to the key in use.")
+            raise ConfigurationError(f"{' and '.join(given)} are set: keep the one that supplies the key in use.")
         return given[0] if given else "LETHE_SIGNING_KEY"
 
     def _signing_key_text(self) -> SecretStr | None:
@@ -221,7 +300,7 @@ class Settings(BaseSettings):
 
 
 def load_settings(data_dir: Path | None = None) -> Settings:
-    """Read the environment, make the embedded default's secrets if they are missing, and refuse what is unsafe."""
+    """Read the settings. Create missing secrets in embedded mode; reject unsafe settings otherwise."""
     overrides = {} if data_dir is None else {"data_dir": data_dir}
     try:
         settings = Settings(**overrides)  # type: ignore[arg-type]
@@ -229,19 +308,19 @@ def load_settings(data_dir: Path | None = None) -> Settings:
         raise ConfigurationError(_describe(error)) from None
     if settings.embedded:
         return _with_local_secrets(settings)
-    _refuse_unsafe(settings)
+    _reject_unsafe(settings)
     return settings
 
 
 def new_key() -> str:
-    """A fresh secret for LETHE_IDENTITY_KEY or LETHE_SIGNING_KEY."""
+    """Return a new secret for LETHE_IDENTITY_KEY or LETHE_SIGNING_KEY."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
-def write_private(path: Path, text: str) -> None:
-    """Create a file that only its owner can read; raises FileExistsError rather than overwrite.
+def write_private_file(path: Path, text: str) -> None:
+    """Create a file that only its owner can read. Raise FileExistsError instead of overwriting.
 
-    Linked into place when complete, so that a process starting at the same moment never reads half a key.
+    The complete file is linked into place, so that a process starting at the same time never reads half a key.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -256,29 +335,29 @@ def write_private(path: Path, text: str) -> None:
 def _with_local_secrets(settings: Settings) -> Settings:
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder = settings.data_dir / "secrets"
-    made: dict[str, SecretStr | Path] = {}
+    local: dict[str, SecretStr | Path] = {}
     if settings.identity_key is None:
-        made["identity_key"] = SecretStr(_made(folder / "identity_key.key").read_text().strip())
+        local["identity_key"] = SecretStr(_ensure_key_file(folder / "identity_key.key").read_text().strip())
     if settings.signing_key_source == "LETHE_SIGNING_KEY" and not settings.signing_key:
-        made["signing_key_file"] = _made(folder / "signing_key.key")
-    return settings.model_copy(update=made)
+        local["signing_key_file"] = _ensure_key_file(folder / "signing_key.key")
+    return settings.model_copy(update=local)
 
 
-def _made(path: Path) -> Path:
+def _ensure_key_file(path: Path) -> Path:
     with contextlib.suppress(FileExistsError):
-        write_private(path, new_key())
+        write_private_file(path, new_key())
     return path
 
 
-def _refuse_unsafe(settings: Settings) -> None:
+def _reject_unsafe(settings: Settings) -> None:
     for variable, value in (("DATABASE_URL", settings.database_url), ("REDIS_URL", settings.redis_url)):
         text = value.get_secret_value().strip() if value else ""
         if not text:
             raise ConfigurationError(f"{variable} is not set: {_remedy(variable)}")
         if (urlsplit(text).password or "").lower() in PLACEHOLDERS:
-            raise ConfigurationError(f"{variable} still holds a placeholder password: put the real one there.")
+            raise ConfigurationError(f"{variable} has a placeholder password: replace it by the real one.")
     settings.identity_key_bytes()
-    if settings.signing_key_source != COMMAND:  # which is run when the key is needed: most commands do without
+    if settings.signing_key_source != COMMAND:  # run only when the key is needed: most CLI commands do not
         settings.signing_key_bytes()
 
 
@@ -291,7 +370,7 @@ def _decode_key(variable: str, value: SecretStr | None) -> bytes:
         key = b""
     if len(key) != KEY_BYTES or len(set(key)) < 8:
         raise ConfigurationError(
-            f"{variable} is a placeholder or damaged (it must be base64 of {KEY_BYTES} random bytes): "
+            f"{variable} is a placeholder or damaged (it must be the base64 of {KEY_BYTES} random bytes): "
             f"{_remedy(variable)}"
         )
     return key
@@ -299,8 +378,8 @@ def _decode_key(variable: str, value: SecretStr | None) -> bytes:
 
 def _remedy(variable: str) -> str:
     if variable in ("DATABASE_URL", "REDIS_URL"):
-        return "set both DATABASE_URL and REDIS_URL, or neither for the embedded default."
-    return "run `lethe secrets` to make one and put it where your other secrets are."
+        return "set both DATABASE_URL and REDIS_URL, or neither for embedded mode."
+    return "run `lethe secrets` to create one and store it with your other secrets."
 
 
 def _describe(error: ValidationError) -> str:

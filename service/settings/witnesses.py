@@ -1,6 +1,6 @@
-"""Witnesses of the log, as C2SP defines them: others who sign that a checkpoint continues those they saw before.
+"""Witnesses of the log (C2SP): third parties that cosign a checkpoint if it continues those they saw before.
 
-One is known by its verifier key, `name+hash+key`, and by where it answers.
+A witness is configured by its verifier key, `name+hash+key`, and its URL.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 COSIGNATURE = b"\x04"
 TIME_BYTES = 8
-HOW = "write each as its verifier key, @ and its URL: name+0123abcd+B...=@https://witness.example"
+FORMAT_HINT = "write each as its verifier key, @ and its URL: name+0123abcd+B...=@https://witness.example"
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,15 @@ class Witness:
     def parse(cls, text: str) -> Witness:
         key, _, url = text.strip().partition("@")
         try:
-            name, shown_hash, encoded = key.split("+", 2)
+            name, expected_hash, encoded = key.split("+", 2)
             material = base64.b64decode(encoded, validate=True)
         except (ValueError, binascii.Error):
-            raise ValueError(f"a witness cannot be read; {HOW}") from None
+            raise ValueError(f"a witness cannot be parsed; {FORMAT_HINT}") from None
         if material[:1] != COSIGNATURE or len(material) != 33:
             raise ValueError("a witness's key must be an Ed25519 key for cosignatures, of type 4")
         key_hash = hashlib.sha256(f"{name}\n".encode() + material).digest()[:4]
-        if shown_hash != key_hash.hex() or not url.startswith(("https://", "http://")):
-            raise ValueError(f"a witness's key hash or URL is wrong; {HOW}")
+        if expected_hash != key_hash.hex() or not url.startswith(("https://", "http://")):
+            raise ValueError(f"a witness's key hash or URL is wrong; {FORMAT_HINT}")
         return cls(name, key_hash, material[1:], url.rstrip("/"))
 
     @property
@@ -47,11 +47,11 @@ class Witness:
 
     @property
     def verifier_key(self) -> str:
-        """As it was given, without where it answers."""
+        """Verifier key as configured, without the URL."""
         return f"{self.id}+{base64.b64encode(COSIGNATURE + self.public_key).decode()}"
 
-    def signed(self, text: str, signature: bytes) -> bool:
-        """Whether this is its cosignature of a checkpoint's text: a time, and a signature over both."""
+    def verifies(self, text: str, signature: bytes) -> bool:
+        """Whether this is the witness's cosignature of a checkpoint's text: a time, and a signature over both."""
         time = int.from_bytes(signature[:TIME_BYTES], "big")
         message = f"cosignature/v1\ntime {time}\n{text}".encode()
         try:
@@ -62,4 +62,4 @@ class Witness:
 
 
 def parse_witnesses(text: str) -> Sequence[Witness]:
-    return [Witness.parse(one) for one in text.split(",") if one.strip()]
+    return [Witness.parse(part) for part in text.split(",") if part.strip()]

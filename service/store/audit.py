@@ -1,4 +1,4 @@
-"""The audit trail: one entry for each thing that matters, in the transaction of the thing itself."""
+"""Audit trail: one entry per event, written in the transaction of the event."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from sqlalchemy import Table, insert
 from sqlalchemy.orm import Session
 
 from service.store.tables import AuditEntry
+from vocabulary.bound import Rung
 
 
 def record(session: Session, actor: str, action: str, concerns: object, **details: Any) -> None:
-    """Write an entry. `details` holds identifiers, commitments and digests, never an identity."""
+    """Write an entry. `details` contains identifiers, commitments and digests, never an identity."""
     session.add(AuditEntry(actor=actor, action=action, concerns=str(concerns), details=details))
 
 
-def record_rungs(session: Session, actor: str, batch_id: object, rungs: Sequence[Mapping[str, Any]]) -> None:
+def record_rungs(session: Session, actor: str, batch_id: object, rungs: Sequence[Rung]) -> None:
     """Write an entry for each way of forgetting that a batch tried, in order, with the bound it reached."""
     for rung in rungs:
-        told = {"rung": rung["name"], "bound": rung["epsilon"], "level": rung["level"], "seconds": rung["seconds"]}
-        record(session, actor, "rung.tried", batch_id, **told)
+        details = {"rung": rung.name, "bound": rung.epsilon, "level": rung.level, "seconds": rung.seconds}
+        record(session, actor, "rung.tried", batch_id, **details)
 
 
 def record_each(session: Session, actor: str, action: str, details: Mapping[Any, Mapping[str, Any]]) -> None:
-    """Write an entry for each thing that `details` concerns, in one statement."""
-    common = {"actor": actor, "action": action}
-    rows = [{**common, "concerns": str(concerns), "details": dict(told)} for concerns, told in details.items()]
+    """Write one entry per key of `details`, which maps what an entry concerns to its details, in one statement."""
+    shared = {"actor": actor, "action": action}
+    rows = [{**shared, "concerns": str(concerns), "details": dict(values)} for concerns, values in details.items()]
     if rows:
         session.execute(insert(cast(Table, AuditEntry.__table__)), rows)

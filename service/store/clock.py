@@ -10,7 +10,7 @@ from service.store.dialect import server_time
 from service.store.tables import now
 
 
-def clock(session: Session) -> datetime:
+def current_time(session: Session) -> datetime:
     """Return the database's time, so that workers whose clocks differ agree on which lease is alive.
 
     SQLite runs on one host and uses that host's clock.

@@ -1,28 +1,28 @@
-"""What can go wrong in the store, and nothing about HTTP.
+"""Errors of the store. They know nothing about HTTP.
 
 StoreError
-├── NotFound                 no such deletion, model, version or certificate (or not this caller's)
-├── Gone                     it was there and was destroyed on purpose
-├── InvalidRegistration      a model that does not fit together; `field` names the part
-├── InvalidPolicy            a policy that no certificate of such a model can meet
-├── IdempotencyMismatch      a key was used before with another body
-├── KeyInFlight              a request with the same key is still being answered
-├── NotCancellable           a worker has begun with the deletion, or it has ended
+├── NotFound                 the object does not exist, or belongs to another caller
+├── Gone                     the object existed and was destroyed on purpose
+├── InvalidRegistration      the parts of a model do not fit together; `field` names the part
+├── InvalidPolicy            no certificate of such a model can meet the policy
+├── IdempotencyMismatch      the key was used before with another body
+├── KeyInFlight              a request with the same key is still in progress
+├── NotCancellable           a worker has claimed the deletion, or it has ended
 ├── NothingToRetry           no part of the deletion has failed
-├── InvalidExtension         a deadline that the regulation does not allow
-├── NotResendable            the callback was delivered, or is still being tried
-├── ArtifactDamaged          a file no longer has the content it is named after
-├── ArtifactsAway            the store of the artifacts cannot be reached or used
-├── DiskFull                 there is no room for a file; nothing was stored
-├── PolicyMissed             a bound above what the model's policy allows: not published
-└── LeaseLost                another worker took the batch over: nothing may be published
+├── InvalidExtension         the regulation does not allow the deadline
+├── NotResendable            the callback was delivered, or is still being sent
+├── ArtifactDamaged          the content of a file does not match its digest
+├── ArtifactsUnavailable     the artifact store cannot be reached or used
+├── DiskFull                 no space for a file; nothing was stored
+├── PolicyMissed             the bound exceeds the model's policy; nothing was published
+└── LeaseLost                another worker has taken over the batch; nothing may be published
 """
 
 from __future__ import annotations
 
 
 class StoreError(Exception):
-    """Base of everything the store raises on purpose. Messages never hold an identity."""
+    """Base class of the store's errors. Messages never contain an identity."""
 
 
 class NotFound(StoreError):
@@ -71,7 +71,7 @@ class ArtifactDamaged(StoreError):
     pass
 
 
-class ArtifactsAway(StoreError):
+class ArtifactsUnavailable(StoreError):
     pass
 
 

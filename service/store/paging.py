@@ -1,4 +1,4 @@
-"""How lists are cut into pages: newest first, by keyset, with a cursor that says where the last page ended."""
+"""Keyset pagination: newest first, with a cursor for the end of the last page."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ Columns = TypeVarTuple("Columns")
 
 @dataclass(frozen=True)
 class Position:
-    """Where a page ended. Neither value of a row ever changes, so that pages neither repeat nor skip one."""
+    """End of a page. Neither value of a row ever changes, so that pages neither repeat nor skip rows."""
 
-    moment: datetime
+    timestamp: datetime
     id: uuid.UUID
 
     def encode(self) -> str:
-        microseconds = (self.moment - EPOCH) // timedelta(microseconds=1)
+        microseconds = (self.timestamp - EPOCH) // timedelta(microseconds=1)
         return base64.urlsafe_b64encode(CURSOR.pack(microseconds, self.id.bytes)).decode()
 
     @classmethod
     def decode(cls, cursor: str) -> Position:
-        """Raise ValueError unless `encode` could have made it."""
+        """Decode a cursor. Raise ValueError unless `encode` could have made it."""
         try:
             microseconds, identifier = CURSOR.unpack(base64.b64decode(cursor, altchars=b"-_", validate=True))
             return cls(EPOCH + timedelta(microseconds=microseconds), uuid.UUID(bytes=identifier))
         except (ValueError, struct.error, OverflowError):
-            raise ValueError("not a cursor of ours; send `next_cursor` of the page before, unchanged") from None
+            raise ValueError("invalid cursor; send `next_cursor` of the previous page, unchanged") from None
 
 
 @dataclass(frozen=True)
 class Window:
-    """Which part of a list is wanted: so many rows, from where the page before ended."""
+    """Requested part of a list: up to `limit` rows, starting after the previous page."""
 
     limit: int
     after: Position | None = None
@@ -51,7 +51,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Page(Generic[T]):
-    """Part of a list. `end` is where the next page goes on, None on the last one."""
+    """Part of a list. `end` is the position after which the next page starts, None on the last page."""
 
     items: Sequence[T]
     end: Position | None
@@ -59,17 +59,17 @@ class Page(Generic[T]):
 
 def newest_first(
     query: Select[*Columns],
-    moment: InstrumentedAttribute[datetime],
+    timestamp: InstrumentedAttribute[datetime],
     identifier: InstrumentedAttribute[uuid.UUID],
     window: Window,
 ) -> Select[*Columns]:
-    """A keyset page and one row more: costs the same wherever it is, and rows that arrive meanwhile shift nothing."""
+    """Limit the query to a page and one more row. Costs the same for every page; new rows do not shift pages."""
     if window.after is not None:
-        query = query.where(tuple_(moment, identifier) < (window.after.moment, window.after.id))
-    return query.order_by(moment.desc(), identifier.desc()).limit(window.limit + 1)
+        query = query.where(tuple_(timestamp, identifier) < (window.after.timestamp, window.after.id))
+    return query.order_by(timestamp.desc(), identifier.desc()).limit(window.limit + 1)
 
 
-def cut(rows: Sequence[T], window: Window, position: Callable[[T], Position]) -> Page[T]:
-    """Take off the row that only told that there is a next page."""
+def make_page(rows: Sequence[T], window: Window, position: Callable[[T], Position]) -> Page[T]:
+    """Make a page of the rows of `newest_first`. The extra row only shows that there is a next page."""
     items = rows[: window.limit]
     return Page(items, position(items[-1]) if len(rows) > window.limit else None)

@@ -1,4 +1,4 @@
-"""The words that columns hold: roles, and the states of whatever has some. Documented data, not code."""
+"""Values of status, role and device columns."""
 
 from __future__ import annotations
 
@@ -6,39 +6,61 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """Who may do what; a token has exactly one."""
+    """Role of a caller. A token has exactly one."""
 
-    COMPLIANCE = "compliance"  # creates deletions, reads its own
-    OPERATOR = "operator"  # sees every deletion and runs the service
-    AUDITOR = "auditor"  # reads deletions and certificates
-    ENGINEER = "engineer"  # registers models, pulls posteriors
+    COMPLIANCE = "compliance"
+    """Creates deletions and reads its own."""
+    OPERATOR = "operator"
+    """Reads every deletion and runs the service."""
+    AUDITOR = "auditor"
+    """Reads deletions and certificates."""
+    ENGINEER = "engineer"
+    """Registers models and downloads posteriors."""
 
 
 class DeletionStatus(StrEnum):
-    """Of a deletion, and of each model it concerns. A deletion is as far as the least advanced of its models."""
+    """Status of a deletion and of each of its models. A deletion has the status of its least advanced model."""
 
-    PENDING = "pending"  # durable, waiting for a worker
-    RUNNING = "running"  # in a batch that a worker holds
-    COMPLETED = "completed"  # forgotten, erased, certified; or no model held the subject
-    FAILED = "failed"  # given up; `failure` says why in plain words
-    CANCELLED = "cancelled"  # taken back by its caller before a worker began
+    PENDING = "pending"
+    """Stored durably and waiting for a worker."""
+    RUNNING = "running"
+    """In a batch that a worker holds."""
+    COMPLETED = "completed"
+    """Forgotten, erased and certified; or no model held the subject."""
+    FAILED = "failed"
+    """Not attempted again unless somebody retries it. `failure` states the reason."""
+    CANCELLED = "cancelled"
+    """Cancelled by its caller before a worker claimed it."""
 
 
 class BatchStatus(StrEnum):
-    RUNNING = "running"  # a worker holds its lease
-    PUBLISHED = "published"  # its version is current, or was
-    FAILED = "failed"  # it raised; its deletions went back to pending or failed
-    ABANDONED = "abandoned"  # its lease ran out or was given back; its deletions are in another batch, or wait for one
+    """Status of a batch. Only one batch of a model can be running."""
+
+    RUNNING = "running"
+    """A worker holds its lease."""
+    PUBLISHED = "published"
+    """Its version is current, or was."""
+    FAILED = "failed"
+    """It raised an error. Its deletions are pending again or have failed."""
+    ABANDONED = "abandoned"
+    """Its lease expired or was released. Its deletions are in another batch or wait for one."""
 
 
 class Device(StrEnum):
-    """What a model needs to be worked on; a queue of the broker and a class of workers for each."""
+    """Device that a model needs. Each has its own broker queue and its own workers."""
 
-    CPU = "cpu"  # any worker will do; one that has a GPU uses it
-    CUDA = "cuda"  # only a worker with a GPU
+    CPU = "cpu"
+    """Any worker. One with a GPU uses it."""
+    CUDA = "cuda"
+    """Only a worker with a GPU."""
 
 
 class CallbackStatus(StrEnum):
-    PENDING = "pending"  # to be sent, for the first time or again
-    DELIVERED = "delivered"  # the receiver answered with 2xx
-    DEAD = "dead"  # given up; `failure` says why in plain words, an operator may send it again
+    """Status of a callback."""
+
+    PENDING = "pending"
+    """To be sent, for the first time or again."""
+    DELIVERED = "delivered"
+    """The receiver answered with 2xx."""
+    DEAD = "dead"
+    """Not sent again unless an operator resends it. `failure` states the reason."""

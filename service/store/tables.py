@@ -1,4 +1,4 @@
-"""The tables. The database enforces exclusivity, not a comment."""
+"""Tables. Constraints and partial indexes enforce exclusivity in the database."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Base(DeclarativeBase):
 
 
 class Token(Base):
-    """A bearer token, of which only the hash is kept. Several tokens of one caller may overlap for rotation."""
+    """Bearer token, stored as a hash. A caller can have several tokens at once, for rotation."""
 
     __tablename__ = "tokens"
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
@@ -53,7 +53,7 @@ class Token(Base):
 
 
 class Subject(Base):
-    """A person, known only by a keyed hash. Deleting the row destroys the key and unlinks every commitment."""
+    """Person, known only by a keyed hash. Deleting the row destroys the key and unlinks every commitment."""
 
     __tablename__ = "subjects"
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
@@ -62,40 +62,42 @@ class Subject(Base):
 
 
 class Model(Base):
+    """Registered model."""
+
     __tablename__ = "models"
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
     name: Mapped[str] = mapped_column(String(100))
     family: Mapped[str] = mapped_column(String(50))
     posterior_kind: Mapped[str] = mapped_column(String(16))
-    """`variational` parameters, or `samples` of a chain."""
+    """Kind of posterior: `variational` or `samples`."""
     device: Mapped[str] = mapped_column(String(16), default=Device.CPU)
-    """Which workers may take it; fixed at registration."""
+    """Device that its workers need; fixed at registration."""
     turn: Mapped[int] = mapped_column(default=0)
-    """Counts its batches. A doorbell rung before the latest one began is answered by it (batches.py)."""
+    """Number of batches begun. The latest batch answers every doorbell rung before it (batches/lifecycle.py)."""
     config: Mapped[dict[str, Any]]
     policy: Mapped[dict[str, Any]]
-    """What a version must meet to be published: epsilon, level, rungs, seconds."""
+    """Requirements on a published version: epsilon, level, rungs, seconds."""
     never_seen_digest: Mapped[str | None] = mapped_column(String(64))
-    """Rows that the model was not trained on, to compare the forgotten ones with; nobody's records."""
+    """Rows that the model was not trained on, compared with the forgotten ones. They are nobody's records."""
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
 class Record(Base):
-    """Which rows of a model's data set belong to whom. The rows themselves are in the data-set artifact."""
+    """Link from a row of a model's data set to its subject. The row's content is in the data-set artifact."""
 
     __tablename__ = "records"
     model_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("models.id"), primary_key=True)
     record: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    """The row's number at registration, kept for life."""
+    """Row number at registration. It never changes."""
     subject_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("subjects.id"), index=True)
 
 
 class Artifact(Base):
-    """A file under its SHA-256, inside its model's folder, from its writing to its logged destruction."""
+    """File named by its SHA-256 in its model's folder, from before it is written to its logged destruction."""
 
     __tablename__ = "artifacts"
     model_id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
-    """No foreign key: a model's first files are written before the model is."""
+    """No foreign key: a model's first files are written before its row."""
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
     kind: Mapped[str] = mapped_column(String(16))
     size: Mapped[int]
@@ -105,7 +107,7 @@ class Artifact(Base):
 
 
 class Version(Base):
-    """One posterior of a model and the data set it stands for. The one not superseded is current."""
+    """Posterior of a model with its data set. The version that is not superseded is current."""
 
     __tablename__ = "versions"
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
@@ -114,10 +116,10 @@ class Version(Base):
     posterior_digest: Mapped[str] = mapped_column(String(64))
     dataset_digest: Mapped[str] = mapped_column(String(64))
     dataset_root: Mapped[str | None] = mapped_column(String(64))
-    """Merkle root over the commitments of its records (dataset_tree.py). Null for versions older than this column."""
+    """Merkle root over the commitments of its records (datasets/tree.py). Null for versions older than the column."""
     record_count: Mapped[int]
     readiness: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    """What a worker found out about it: how converged it is, which levels it can reach. Null until one has looked."""
+    """A worker's check of the version: how converged it is, which levels it can reach. Null until checked."""
     created_at: Mapped[datetime] = mapped_column(default=now)
     superseded_at: Mapped[datetime | None]
 
@@ -128,6 +130,8 @@ class Version(Base):
 
 
 class Deletion(Base):
+    """Request to delete subjects or records from models."""
+
     __tablename__ = "deletions"
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
     caller: Mapped[str] = mapped_column(String(100))
@@ -135,16 +139,16 @@ class Deletion(Base):
     status: Mapped[str] = mapped_column(String(16))
     outcome: Mapped[str | None] = mapped_column(Text)
     request_id: Mapped[str] = mapped_column(String(64))
-    """Of the HTTP request that brought it; every log line about this deletion carries it."""
+    """Id of the HTTP request that created it. Every log line about the deletion contains it."""
     received_at: Mapped[datetime] = mapped_column(default=now)
     due_at: Mapped[datetime] = mapped_column(index=True)
-    """As its regulation counts, frozen at receipt; later only by an extension."""
+    """Deadline by its regulation, fixed at receipt. Only an extension moves it."""
     extension_reason: Mapped[str | None] = mapped_column(Text)
     completed_at: Mapped[datetime | None]
     callback_urls: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
-    """Who is told when its status changes. Null if nobody is."""
+    """URLs that are called when its status changes. Null if there are none."""
 
-    __table_args__ = (  # one for each way to page through them, newest first
+    __table_args__ = (  # one index per filter of the list, newest first
         Index("ix_deletions_received_at_id", "received_at", "id"),
         Index("ix_deletions_caller_received_at_id", "caller", "received_at", "id"),
         Index("ix_deletions_status_received_at_id", "status", "received_at", "id"),
@@ -153,7 +157,7 @@ class Deletion(Base):
 
 
 class DeletionSubject(Base):
-    """Whom a deletion names. The link to the person goes when the person's last record is erased."""
+    """Subject of a deletion. The link to the subject is removed when the subject's last record is erased."""
 
     __tablename__ = "deletion_subjects"
     deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"), primary_key=True)
@@ -162,7 +166,7 @@ class DeletionSubject(Base):
 
 
 class DeletionRecord(Base):
-    """A row that a deletion names by its number at registration. It stays when the row is erased."""
+    """Record that a deletion names by its row number at registration. It stays when the record is erased."""
 
     __tablename__ = "deletion_records"
     deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"), primary_key=True)
@@ -171,24 +175,24 @@ class DeletionRecord(Base):
 
 
 class DeletionTarget(Base):
-    """A deletion's part in one model: the unit that is claimed, retried and certified."""
+    """Part of a deletion in one model: the unit that is claimed, retried and certified."""
 
     __tablename__ = "deletion_targets"
     deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"), primary_key=True)
     model_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("models.id"), primary_key=True)
     status: Mapped[str] = mapped_column(String(16))
     received_at: Mapped[datetime]
-    """The deletion's own, which never changes: so that one index holds a model's deletions in the order of the list."""
+    """Copy of the deletion's time, which never changes, so that one index has a model's deletions in list order."""
     batch_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("batches.id"), index=True)
     attempts: Mapped[int] = mapped_column(default=0)
     not_before: Mapped[datetime]
-    """When an attempt may start: after the batch window at first, later after each failure."""
+    """Earliest start of the next attempt: the end of the batch window, later the end of the backoff."""
     batch_limit: Mapped[int | None]
-    """The largest batch that it may be in, after a larger one failed for good. Null for any."""
+    """Largest batch that it may join, set after a larger one failed for good. Null for any size."""
     failure: Mapped[str | None] = mapped_column(Text)
     policy: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    """The model's policy when the request was received. Null as long as that is the model's policy still: whoever
-    changes it leaves the old one here first (models.py)."""
+    """Model's policy when the request was received. Null while the model still has that policy: before a change the
+    old policy is copied here (models/policies.py)."""
 
     __table_args__ = (
         Index("ix_deletion_targets_model_id_status", "model_id", "status"),
@@ -197,9 +201,9 @@ class DeletionTarget(Base):
 
 
 class Batch(Base):
-    """All deletions of one model that one worker removes together.
+    """Deletions of one model that a worker processes together.
 
-    Its id is the fencing token: whoever wants to publish must still find it running, and a takeover ends that.
+    Its id is the fencing token: only a running batch can be published, and a takeover ends it.
     """
 
     __tablename__ = "batches"
@@ -215,9 +219,9 @@ class Batch(Base):
     failure: Mapped[str | None] = mapped_column(Text)
     device: Mapped[str | None] = mapped_column(String(32))
     rungs: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
-    """Each rung that was tried, with the bound it reached and its seconds."""
+    """Rungs that were tried, each with its bound and its seconds."""
     trace: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    """How it went, as of the last heartbeat: the seconds of each phase, the residual after each step."""
+    """Progress at the last lease renewal: seconds of each phase, residual after each step."""
 
     __table_args__ = (
         Index("ix_batches_started_at_id", "started_at", "id"),
@@ -226,6 +230,8 @@ class Batch(Base):
 
 
 class Certificate(Base):
+    """Certificate of a deletion in one model."""
+
     __tablename__ = "certificates"
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
     deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"))
@@ -236,7 +242,7 @@ class Certificate(Base):
     epsilon: Mapped[float]
     issued_at: Mapped[datetime] = mapped_column(default=now)
     bundle: Mapped[str] = mapped_column(Text)
-    """As it was signed. What is downloaded also has its place in the log (certificates.py)."""
+    """Bundle as signed. The download also contains its log entry with a proof (certificates/bundles.py)."""
 
     __table_args__ = (
         UniqueConstraint("deletion_id", "model_id"),
@@ -246,7 +252,7 @@ class Certificate(Base):
 
 
 class Absence(Base):
-    """The certificate that no model held a subject: of a deletion that was complete when it arrived."""
+    """Certificate of absence: no model held the subject, so the deletion was complete on arrival."""
 
     __tablename__ = "absences"
     deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"), primary_key=True)
@@ -255,48 +261,48 @@ class Absence(Base):
 
 
 class IdempotencyKey(Base):
-    """The first answer to a key, repeated byte for byte for ever."""
+    """First answer to an idempotency key, repeated byte for byte forever."""
 
     __tablename__ = "idempotency_keys"
     caller: Mapped[str] = mapped_column(String(100), primary_key=True)
     key: Mapped[str] = mapped_column(String(255), primary_key=True)
-    """A keyed hash of what the caller sent."""
+    """Keyed hash of the key that the caller sent."""
     body_mac: Mapped[bytes] = mapped_column(LargeBinary(32))
-    """Keyed, because a plain hash of a body that holds an e-mail address can be guessed."""
+    """Keyed hash of the body. A plain hash of a body with an e-mail address could be guessed."""
     deletion_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("deletions.id"))
-    """Of a single request; the answer to a bulk one names its own."""
+    """Deletion of a single request. Null for bulk requests, whose answer lists its deletions."""
     response: Mapped[str] = mapped_column(Text)
 
 
 class OpenDsrRequest(Base):
-    """A deletion that came over the OpenDSR contract, under the id that its sender gave it."""
+    """Deletion received over OpenDSR, with the id that its sender chose."""
 
     __tablename__ = "opendsr_requests"
     caller: Mapped[str] = mapped_column(String(100), primary_key=True)
     subject_request_id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
     deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"), unique=True)
     body_mac: Mapped[bytes] = mapped_column(LargeBinary(32))
-    """Keyed, because the body holds identities."""
+    """Keyed hash of the body, which contains identities."""
 
 
 class Callback(Base):
-    """One thing to tell one URL about one deletion. Its id is the event's: a receiver knows a repetition by it."""
+    """Message to one URL about one deletion. Its id is the event id, by which a receiver recognises repetitions."""
 
     __tablename__ = "callbacks"
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
     deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"))
     sequence: Mapped[int]
-    """Counts the callbacks of a deletion, for the order in which each URL gets them."""
+    """Number among the deletion's callbacks. Each URL gets them in this order."""
     url: Mapped[str] = mapped_column(Text)
     message: Mapped[dict[str, Any]]
-    """What is told, as it was when it happened; signed when it is sent."""
+    """Content at the time of the event. It is signed when it is sent."""
     status: Mapped[str] = mapped_column(String(16), default=CallbackStatus.PENDING)
     attempts: Mapped[int] = mapped_column(default=0)
     not_before: Mapped[datetime] = mapped_column(default=now)
     lease_expires_at: Mapped[datetime | None]
-    """Until then whoever claimed it may be sending it."""
+    """Until then the sender that claimed it may be sending it."""
     failure: Mapped[str | None] = mapped_column(Text)
-    """Why the last attempt failed, in plain words."""
+    """Reason of the last failed attempt."""
     created_at: Mapped[datetime] = mapped_column(default=now)
     delivered_at: Mapped[datetime | None]
 
@@ -309,7 +315,7 @@ class Callback(Base):
 
 
 class AuditEntry(Base):
-    """What happened, written in the transaction that made it happen."""
+    """Audited event, written in the event's own transaction."""
 
     __tablename__ = "audit_entries"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
@@ -319,7 +325,7 @@ class AuditEntry(Base):
     concerns: Mapped[str] = mapped_column(String(100), index=True)
     details: Mapped[dict[str, Any]]
     leaf_index: Mapped[int | None] = mapped_column(BigInteger, unique=True, index=True)
-    """Its place in the log, given by the sequencer (log.py). Null until then."""
+    """Index in the log, assigned by the sequencer (log/sequencing.py). Null until then."""
 
     __table_args__ = (
         # The sequencer's query.
@@ -330,7 +336,7 @@ class AuditEntry(Base):
 
 
 class LogTile(Base):
-    """Up to 256 hashes of the log's tree, side by side: those of leaves at level 0, of whole tiles below above that."""
+    """Up to 256 hashes of the log's tree: of leaves at level 0, of full tiles of the level below otherwise."""
 
     __tablename__ = "log_tiles"
     level: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -339,29 +345,29 @@ class LogTile(Base):
 
 
 class Checkpoint(Base):
-    """The log at one moment, signed. The one with the largest size is what the log is now."""
+    """Signed state of the log. The checkpoint with the largest size is the current one."""
 
     __tablename__ = "checkpoints"
     size: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     root: Mapped[bytes] = mapped_column(LargeBinary(32))
     note: Mapped[str] = mapped_column(Text)
-    """A C2SP signed note, with our signature alone."""
+    """C2SP signed note with our signature alone."""
     cosignatures: Mapped[str] = mapped_column(Text, default="")
-    """Signature lines of witnesses, to be appended to the note."""
+    """Signature lines of witnesses, appended to the note when it is published."""
     created_at: Mapped[datetime] = mapped_column(default=now)
     published_at: Mapped[datetime | None]
-    """When it was shown outside of the service, if that is configured."""
+    """Time of its publication outside the service, if that is configured."""
 
 
 class SigningKey(Base):
-    """A public key that signed something once. Kept for ever: what it signed must be checkable for ever."""
+    """Public key of a signing key. Never deleted, since what it signed must stay verifiable."""
 
     __tablename__ = "signing_keys"
     key_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     public_key: Mapped[bytes] = mapped_column(LargeBinary(32))
     created_at: Mapped[datetime] = mapped_column(default=now)
     retired_at: Mapped[datetime | None]
-    """From then on we do not sign with it any more; what it signed before stays good."""
+    """The key signs nothing after this time. What it signed before stays valid."""
     revoked_at: Mapped[datetime | None]
-    """From then on nobody may trust it: somebody else may have had it."""
+    """The key is not trusted from this time on, since it may have leaked."""
     reason: Mapped[str | None] = mapped_column(Text)

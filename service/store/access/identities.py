@@ -1,4 +1,4 @@
-"""From an identity to a keyed hash, at the door. Nothing behind this file ever sees the raw value."""
+"""Identities and subjects. An identity is turned into a keyed hash on arrival; nothing else sees the raw value."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from service.store.tables import Record, Subject
 
 @dataclass(frozen=True)
 class Identity:
-    """How an outside system names a person."""
+    """Identifier of a person in an outside system."""
 
     type: str
     value: str
 
 
 class IdentityHasher:
-    """HMAC-SHA-256 under the identity key: without the key, guessing e-mail addresses leads nowhere."""
+    """HMAC-SHA-256 with the identity key. Without the key, nobody can test guessed e-mail addresses."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -41,12 +41,12 @@ class IdentityHasher:
 
 
 def commitment(subject_key: bytes, lookup: bytes) -> str:
-    """What log and certificates call the person. Destroying the subject's key makes it a random number."""
+    """Return the subject's name in log and certificates. Once the subject's key is destroyed, it is a random number."""
     return hmac.digest(subject_key, lookup, "sha256").hex()
 
 
 def anonymous_commitment(lookup: bytes) -> str:
-    """For a person nobody holds: a commitment whose key is thrown away at once."""
+    """Return a commitment under a key that is discarded at once, for a person no model holds."""
     return commitment(secrets.token_bytes(32), lookup)
 
 
@@ -68,10 +68,10 @@ def ensure_subjects(session: Session, lookups: Iterable[bytes]) -> Mapping[bytes
 
 
 def forget_subjects(session: Session, subject_ids: Iterable[uuid.UUID]) -> int:
-    """Destroy the keys of those who have no record left anywhere; their commitments can no longer be linked.
+    """Destroy the keys of subjects without any record, so that their commitments cannot be linked. Return their number.
 
-    Locked first, in one order: of two workers that erase somebody's last records in two models at once, the second
-    then sees what the first did. Else each would leave the key to the other.
+    The rows are locked first, in one order: when two workers erase a subject's last records in two models at once, the
+    second sees what the first did. Otherwise each would leave the key to the other.
     """
     ids = sorted(subject_ids)
     for chunk in chunks(ids):

@@ -1,4 +1,4 @@
-"""Bearer tokens: issued once, shown once, kept as a hash."""
+"""Bearer tokens: issued once, shown once, stored as a hash."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from service.store.tables import Token, now
 
 @dataclass(frozen=True)
 class Caller:
-    """Who is asking, as far as a token tells."""
+    """Caller that a token identifies."""
 
     name: str
     role: Role
 
 
 def issue_token(session: Session, caller: str, role: Role, actor: str) -> str:
-    """Make a token and return it; it cannot be read again."""
+    """Create a token and return it. It cannot be read again."""
     secret = f"lethe_{role}_{secrets.token_urlsafe(32)}"
     token = Token(id=uuid.uuid4(), caller=caller, role=role, digest=_digest(secret))
     session.add(token)
@@ -35,7 +35,8 @@ def issue_token(session: Session, caller: str, role: Role, actor: str) -> str:
 
 
 def find_caller(session: Session, secret: str) -> Caller | None:
-    # 256 random bits need no slow hash, and looking the digest up tells nothing about the secret by its timing.
+    """Return the caller of an active token."""
+    # 256 random bits need no slow hash, and the lookup's timing reveals only the digest.
     token = session.scalar(select(Token).where(Token.digest == _digest(secret), Token.revoked_at.is_(None)))
     return Caller(token.caller, Role(token.role)) if token else None
 
@@ -47,7 +48,7 @@ def list_tokens(session: Session) -> Sequence[Token]:
 def revoke_token(session: Session, token_id: uuid.UUID, actor: str) -> None:
     token = session.get(Token, token_id)
     if token is None or token.revoked_at is not None:
-        raise NotFound("no active token has this id; `lethe token list` shows them")
+        raise NotFound("no active token has this id; `lethe token list` shows all tokens")
     token.revoked_at = now()
     audit.record(session, actor, "token.revoked", token.id, caller=token.caller, role=token.role)
 

@@ -1,4 +1,4 @@
-"""Artifacts in a local folder: the default, and right wherever all processes see the same disk."""
+"""Artifacts in a local folder: the default, for processes that share a disk."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from datetime import UTC, datetime
 from io import BufferedRandom
 from pathlib import Path
 
-from service.store.artifacts.store import StoredFile, checked, digest_of, draft_name
+from service.store.artifacts.store import StoredFile, digest_of, draft_name, verify_digest
 from service.store.datasets.tensor_files import Piece
 from service.store.errors import ArtifactDamaged, DiskFull, Gone
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-AT_ONCE = 1 << 20
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+OVERWRITE_BYTES = 1 << 20
 
 
 class ArtifactFolder:
-    """Written under a draft's name, synced, renamed. A reader sees a whole file or none, also after a power cut."""
+    """Folder of artifacts. Files are written as drafts, synced and renamed: whole or absent, even after a power cut."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -28,7 +28,7 @@ class ArtifactFolder:
     def put(self, model_id: uuid.UUID, *pieces: Piece) -> str:
         digest = digest_of(pieces)
         path = self.path(model_id, digest)
-        with telling_a_full_disk():
+        with translate_disk_full():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             draft = self._draft(path)
             try:
@@ -45,14 +45,16 @@ class ArtifactFolder:
     def get(self, model_id: uuid.UUID, digest: str) -> bytes:
         path = self.path(model_id, digest)
         try:
-            return checked(path.read_bytes(), digest)
+            content = path.read_bytes()
+            verify_digest(content, digest)
         except FileNotFoundError:
-            raise _gone(digest) from None
+            raise _gone_error(digest) from None
         except ArtifactDamaged:
-            # Destroyed while it was read: its name goes first, then its content.
+            # Destroyed while it was read: `destroy` unlinks the file before it overwrites the content.
             if not path.exists():
-                raise _gone(digest) from None
+                raise _gone_error(digest) from None
             raise
+        return content
 
     def destroy(self, model_id: uuid.UUID, name: str) -> None:
         path = self.path(model_id, name)
@@ -62,12 +64,12 @@ class ArtifactFolder:
             path.unlink()
             _sync_folder(path.parent)
             _overwrite(file)
-        with contextlib.suppress(OSError):  # unless it was the last of its model
+        with contextlib.suppress(OSError):  # fails unless it was the model's last file
             path.parent.rmdir()
 
     def files(self) -> Iterator[StoredFile]:
         for path in self._root.glob("*/*"):
-            file = StoredFile.named(f"{path.parent.name}/{path.name}")
+            file = StoredFile.parse(f"{path.parent.name}/{path.name}")
             if file is not None:
                 yield file
 
@@ -86,31 +88,31 @@ class ArtifactFolder:
 
 
 @contextlib.contextmanager
-def telling_a_full_disk() -> Iterator[None]:
-    """A full disk is a state to be told and waited for, not a crash."""
+def translate_disk_full() -> Iterator[None]:
+    """Raise DiskFull for the system's errors of a full disk."""
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in DISK_FULL_ERRNOS:
             raise
-        raise DiskFull("the disk is full and nothing was stored; free some space, then try again") from error
+        raise DiskFull("the disk is full and nothing was stored; free space, then try again") from error
 
 
-def _gone(digest: str) -> Gone:
-    return Gone(f"artifact {digest} was destroyed; ask for the current version")
+def _gone_error(digest: str) -> Gone:
+    return Gone(f"artifact {digest} was destroyed; request the current version")
 
 
 def _overwrite(file: BufferedRandom) -> None:
-    """With zeros, in place. How much that is worth depends on the disk: docs/operations.md."""
-    left = os.fstat(file.fileno()).st_size
-    while left > 0:
-        left -= file.write(bytes(min(left, AT_ONCE)))
+    """Overwrite with zeros, in place. The effect depends on the disk: docs/explanation/erasure.md."""
+    remaining = os.fstat(file.fileno()).st_size
+    while remaining > 0:
+        remaining -= file.write(bytes(min(remaining, OVERWRITE_BYTES)))
     file.flush()
     os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:
-    """A rename or unlink is durable once its folder is."""
+    """Sync a folder, which makes renames and unlinks in it durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

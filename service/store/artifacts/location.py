@@ -1,4 +1,4 @@
-"""Where the artifacts of this Lethe are."""
+"""Location of the artifact store, as configured."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from service.store.artifacts.store import ArtifactStore
 
 
 def open_artifacts(settings: Settings) -> ArtifactStore:
-    """The folder in the data folder, or what LETHE_ARTIFACT_URL names. Nothing is connected to yet."""
+    """Return the folder in the data folder, or the store at LETHE_ARTIFACT_URL. Nothing is connected yet."""
     url = settings.artifact_url.get_secret_value() if settings.artifact_url else ""
     if not url:
         return ArtifactFolder(settings.artifact_dir)
     if url.startswith("file://"):
         return ArtifactFolder(Path(unquote(urlsplit(url).path)))
-    # Only who uses it waits for it: fsspec and a client of S3 take most of a second to import.
+    # Imported late: fsspec and an S3 client take most of a second.
     from service.store.artifacts.bucket import ArtifactBucket
 
     try:

@@ -1,4 +1,4 @@
-"""Files that no row speaks of, and rows whose file is missing: what crashes and restored backups leave behind."""
+"""Orphaned files (files without a row) and rows without a file: left behind by crashes and restored backups."""
 
 from __future__ import annotations
 
@@ -19,33 +19,38 @@ log = structlog.get_logger("artifacts")
 
 
 @dataclass(frozen=True)
-class Findings:
+class OrphanReport:
+    """Numbers of destroyed drafts, orphans made due, and missing files."""
+
     drafts: int
     orphans: int
     missing: int
 
 
-def collect_orphans(database: Database, artifacts: ArtifactStore) -> Findings:
-    """Destroy old drafts, make orphans due for destruction, and say which files are missing.
+def collect_orphans(database: Database, artifacts: ArtifactStore) -> OrphanReport:
+    """Destroy old drafts, make orphans due for destruction, and log missing files.
 
-    An orphan gets a row, and `destroy_due` does the rest: who stores the same bytes meanwhile is safe by that row.
+    An orphan gets a row and is destroyed by `destroy_due`. The row protects a process that stores the same bytes
+    meanwhile.
     """
-    # Rows before files: what is stored in between is young.
+    # Rows before files: a file stored in between is young, and young files are left alone.
     rows = _live_rows(database)
     files = set(artifacts.files())
-    strays = [file for file in files - rows.keys() if _is_old(artifacts, file)]
-    drafts = [file for file in strays if file.is_draft]
+    without_row = [file for file in files - rows.keys() if _is_old(artifacts, file)]
+    drafts = [file for file in without_row if file.is_draft]
     for draft in drafts:
         _destroy_draft(database, artifacts, draft)
-    orphans = _surely_ours([file for file in strays if not file.is_draft], known=files & rows.keys())
+    orphans = [file for file in without_row if not file.is_draft]
+    if _is_foreign(orphans, files & rows.keys()):
+        orphans = []
     for orphan in orphans:
         _make_due(database, orphan)
-    missing = [file for file, is_kept in rows.items() if is_kept and file not in files]
-    return Findings(len(drafts), len(orphans), sum(_report_missing(database, file) for file in missing))
+    missing = [file for file, is_retained in rows.items() if is_retained and file not in files]
+    return OrphanReport(len(drafts), len(orphans), sum(_report_missing(database, file) for file in missing))
 
 
 def _live_rows(database: Database) -> dict[StoredFile, bool]:
-    """Each file that should be there, and whether it is to stay."""
+    """Return each file that should exist, and whether it is retained (not scheduled for destruction)."""
     live = select(Artifact.model_id, Artifact.digest, Artifact.destroy_at).where(Artifact.destroyed_at.is_(None))
     with database.reading() as session:
         return {StoredFile(model, digest): destroy_at is None for model, digest, destroy_at in session.execute(live)}
@@ -56,12 +61,12 @@ def _is_old(artifacts: ArtifactStore, file: StoredFile) -> bool:
     return modified_at is not None and modified_at < now() - ADOPTION_GRACE
 
 
-def _surely_ours(orphans: list[StoredFile], known: Collection[StoredFile]) -> list[StoredFile]:
-    """None if most is unknown: then the folder is another Lethe's, or the database the wrong one."""
-    if len(orphans) > len(known):
-        log.error("artifacts.mostly_unknown", unknown=len(orphans), known=len(known))
-        return []
-    return orphans
+def _is_foreign(orphans: Collection[StoredFile], own_files: Collection[StoredFile]) -> bool:
+    """Whether most files are orphans: then the folder belongs to another Lethe, or the database is the wrong one."""
+    if len(orphans) <= len(own_files):
+        return False
+    log.error("artifacts.mostly_unknown", unknown=len(orphans), known=len(own_files))
+    return True
 
 
 def _destroy_draft(database: Database, artifacts: ArtifactStore, draft: StoredFile) -> None:
@@ -71,9 +76,9 @@ def _destroy_draft(database: Database, artifacts: ArtifactStore, draft: StoredFi
 
 
 def _make_due(database: Database, orphan: StoredFile) -> None:
-    """Also of a file whose row says that it was destroyed: it has come back, from a backup for example."""
+    """Schedule an orphan's destruction. Its row may say it was destroyed: a backup can bring a file back."""
     key = orphan.model_id, orphan.name
-    # Another sweep may have been faster.
+    # Another sweep may have added the row first.
     with contextlib.suppress(IntegrityError), database.writing() as session:
         row = session.get(Artifact, key, with_for_update=True)
         if row is None:
@@ -83,7 +88,7 @@ def _make_due(database: Database, orphan: StoredFile) -> None:
 
 
 def _report_missing(database: Database, file: StoredFile) -> bool:
-    """Unless it was superseded and destroyed while we looked."""
+    """Log a missing file and return True, unless it was superseded and destroyed meanwhile."""
     with database.reading() as session:
         row = session.get(Artifact, (file.model_id, file.name))
     if row is None or row.destroy_at is not None:

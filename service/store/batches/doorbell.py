@@ -1,4 +1,4 @@
-"""The doorbell: a small message that wakes a worker. Losing it loses nothing, since the sweep rings again."""
+"""The doorbell: a small message that wakes a worker. A lost message does no harm, since the sweep rings again."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from service.store.tables import Model
 FORGET_TASK = "worker.forget"
 CHECK_TASK = "worker.readiness"
 EXPIRY_SECONDS = 60
-"""A doorbell nobody answered in this time is dropped: the sweep has rung again long since."""
+"""An unanswered doorbell is dropped after this time; the sweep has rung again long before."""
 QUEUES = {device: f"lethe.{device}" for device in Device}
-"""Where to ring for a model; in Redis each is a list of that very name, whose length says how much waits."""
+"""Queue of each device. In Redis each is a list of that name; its length is the number of waiting messages."""
 
 log = structlog.get_logger("doorbell")
 
 
 def celery_app(broker: str) -> Celery:
-    """A Celery that knows the broker and no task: enough to ring."""
+    """Return a Celery app with a broker and no tasks: enough to ring."""
     app = Celery("lethe", broker=broker, set_as_current=False)
     app.conf.update(
         task_ignore_result=True,
-        # A message is a model id and a number: nothing that needs, or gets, more than JSON.
+        # A message is a model id and a number: JSON is enough, and nothing else is accepted.
         task_serializer="json",
         accept_content=["json"],
         task_default_queue=QUEUES[Device.CPU],
@@ -45,12 +45,12 @@ class Doorbell:
         self._database = database
 
     def ring(self, model_id: uuid.UUID, delay_seconds: float = 0.0, task: str = FORGET_TASK) -> bool:
-        """Wake a worker that has what the model needs.
+        """Wake a worker with the device the model needs. Return whether the message was sent.
 
-        An unreachable broker is logged, not raised: the row is committed.
+        An unreachable broker is logged and not raised: the deletion is committed already.
         """
         try:
-            queue, turn = self._line_of(model_id)
+            queue, turn = self._queue_and_turn(model_id)
             self._app.send_task(
                 task,
                 args=[str(model_id), turn] if task == FORGET_TASK else [str(model_id)],
@@ -72,9 +72,9 @@ class Doorbell:
     def close(self) -> None:
         self._app.close()
 
-    def _line_of(self, model_id: uuid.UUID) -> tuple[str, int]:
-        """Where to ring, and for which turn: once the next batch has begun, this doorbell is answered."""
+    def _queue_and_turn(self, model_id: uuid.UUID) -> tuple[str, int]:
+        """Return the model's queue and turn. The doorbell is answered once the next batch has begun."""
         with self._database.reading() as session:
-            found = session.execute(select(Model.device, Model.turn).where(Model.id == model_id)).first()
-        device, turn = found or (Device.CPU, 0)
+            row = session.execute(select(Model.device, Model.turn).where(Model.id == model_id)).first()
+        device, turn = row or (Device.CPU, 0)
         return QUEUES[Device(device)], turn

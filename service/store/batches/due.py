@@ -1,4 +1,4 @@
-"""What waits for a worker."""
+"""Which models have work for a worker."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from datetime import datetime
 from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
-from service.store.clock import clock
+from service.store.clock import current_time
 from service.store.states import BatchStatus, DeletionStatus
 from service.store.tables import Batch, Deletion, DeletionTarget
 
 
 def models_to_ring(session: Session) -> Sequence[uuid.UUID]:
-    """Models with work that nobody is doing: due deletions without a live batch, or a batch whose lease ran out.
+    """Return models with work and no live batch: due deletions, or a batch whose lease has expired.
 
-    The one with the earliest deadline comes first.
+    The model with the earliest deadline comes first.
     """
-    moment = clock(session)
-    live = select(Batch.model_id).where(Batch.status == BatchStatus.RUNNING, Batch.lease_expires_at > moment)
-    due = and_(DeletionTarget.status == DeletionStatus.PENDING, DeletionTarget.not_before <= moment)
+    now = current_time(session)
+    live = select(Batch.model_id).where(Batch.status == BatchStatus.RUNNING, Batch.lease_expires_at > now)
+    due = and_(DeletionTarget.status == DeletionStatus.PENDING, DeletionTarget.not_before <= now)
     return session.scalars(
         select(DeletionTarget.model_id)
         .join(Deletion, Deletion.id == DeletionTarget.deletion_id)
@@ -31,11 +31,11 @@ def models_to_ring(session: Session) -> Sequence[uuid.UUID]:
     ).all()
 
 
-def is_due(session: Session, model_id: uuid.UUID, moment: datetime) -> bool:
-    """True when a deletion waits that a worker may take now."""
+def has_due_deletions(session: Session, model_id: uuid.UUID, now: datetime) -> bool:
+    """Whether the model has a pending deletion that a worker may claim now."""
     waiting = select(DeletionTarget.deletion_id).where(
         DeletionTarget.model_id == model_id,
         DeletionTarget.status == DeletionStatus.PENDING,
-        DeletionTarget.not_before <= moment,
+        DeletionTarget.not_before <= now,
     )
     return session.scalars(waiting.limit(1)).first() is not None

@@ -1,13 +1,13 @@
-"""Batches: claim, keep, fail. A worker's transactions are short and none is open while it computes.
+"""Life of a batch: claimed, kept alive, failed. A worker's transactions are short; none is open while it computes.
 
-A batch is claimed and ended by conditional changes, so a duplicate doorbell does nothing and a worker that lost its
-lease cannot publish (publishing.py).
+A batch is claimed and ended by conditional updates. So a duplicate doorbell does nothing, and a worker that lost its
+lease cannot publish (publication.py).
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,15 +16,16 @@ from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from service.store import audit
-from service.store.batches.selection import UNLIMITED, Limits, choose
-from service.store.batches.splitting import give_up, half
-from service.store.clock import clock
-from service.store.deletions import lifecycle as deletions
+from service.store.batches.selection import UNLIMITED, Limits, select_deletions
+from service.store.batches.splitting import fail_or_split, half_size
+from service.store.clock import current_time
+from service.store.deletions.lifecycle import refresh
 from service.store.errors import LeaseLost
-from service.store.models import policies
+from service.store.models.policies import required_policy
 from service.store.models.registry import current_version
 from service.store.states import BatchStatus, DeletionStatus
 from service.store.tables import Batch, Deletion, DeletionRecord, DeletionSubject, DeletionTarget, Model, Record, now
+from vocabulary.bound import Rung
 
 WORKER_SILENT = "the worker stopped answering before it finished"
 LONGEST_BACKOFF = timedelta(minutes=10)
@@ -32,7 +33,7 @@ LONGEST_BACKOFF = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class Claim:
-    """What a worker takes along: identifiers and numbers, no open transaction."""
+    """What a worker needs for its batch: identifiers and numbers, no open transaction."""
 
     batch_id: uuid.UUID
     model_id: uuid.UUID
@@ -45,12 +46,12 @@ class Claim:
     never_seen_digest: str | None
     forgotten: Sequence[int]
     requests: Sequence[tuple[uuid.UUID, str]]
-    """Each deletion with the request id that brought it, for the logs."""
+    """Deletion ids, each with its request id for the logs."""
 
 
 @dataclass(frozen=True)
 class ClaimTerms:
-    """What a worker may take and for how long."""
+    """What a worker may claim and for how long."""
 
     lease_seconds: float
     max_attempts: int
@@ -58,30 +59,32 @@ class ClaimTerms:
     limits: Limits = UNLIMITED
 
 
-def claim(
+def claim_batch(
     session: Session, model_id: uuid.UUID, worker: str, terms: ClaimTerms, turn: int | None = None
 ) -> Claim | None:
-    """Take the due deletions of a model, or None if there is none or another worker is at it.
+    """Claim the due deletions of a model. None if nothing is due or another worker holds a batch of the model.
 
-    With `turn` given, also None if a batch has begun since: that one was the answer to the doorbell. Otherwise the
-    many doorbells of a busy model would each become a batch, before those of other models are heard.
+    With `turn`, also None if a batch has begun since the doorbell was rung: that batch answered it. Otherwise each of
+    the many doorbells of a busy model would become a batch, ahead of other models.
     """
-    # Not its key: whoever publishes refers to it while holding the batch, for which we are about to wait.
+    # Leaves the row's key unlocked: a publishing worker refers to it while it holds the batch this waits for.
     model = session.scalar(select(Model).where(Model.id == model_id).with_for_update(key_share=True))
     if model is None or turn not in (None, model.turn):
         return None
-    moment = clock(session)
-    freed = _freed(session, model_id, moment, terms.max_attempts)
-    if freed is None:
+    timestamp = current_time(session)
+    released = _release_expired(session, model_id, timestamp, terms.max_attempts)
+    if released is None:
         return None
-    chosen = choose(session, model_id, moment, terms.window_seconds, terms.limits)
-    batch = _begin(session, model, worker, chosen.taken, moment, terms.lease_seconds) if chosen.taken else None
-    # Not before the new batch holds what the old one lost: nobody need be told that it was pending in between.
-    deletions.refresh(session, [target.deletion_id for target in freed] + chosen.deletion_ids)
-    return _claim_of(session, model, batch) if batch else None
+    selection = select_deletions(session, model_id, timestamp, terms.window_seconds, terms.limits)
+    batch = None
+    if selection.targets:
+        batch = _begin(session, model, worker, selection.targets, timestamp + timedelta(seconds=terms.lease_seconds))
+    # Only once the new batch holds what the old one lost: callbacks need not say that it was pending in between.
+    refresh(session, [target.deletion_id for target in released] + selection.deletion_ids)
+    return _make_claim(session, model, batch) if batch else None
 
 
-def heartbeat(
+def renew_lease(
     session: Session,
     batch_id: uuid.UUID,
     lease_seconds: float,
@@ -90,8 +93,8 @@ def heartbeat(
     device: str | None = None,
     trace: dict[str, Any] | None = None,
 ) -> None:
-    """Renew the lease and say how far the work is, where it runs and how it went so far."""
-    expires = clock(session) + timedelta(seconds=lease_seconds)
+    """Renew the lease and store the progress. Raise LeaseLost if the batch no longer runs."""
+    expires = current_time(session) + timedelta(seconds=lease_seconds)
     renewed = session.execute(
         update(Batch)
         .where(Batch.id == batch_id, Batch.status == BatchStatus.RUNNING)
@@ -102,7 +105,7 @@ def heartbeat(
         raise LeaseLost(f"batch {batch_id} was taken over")
 
 
-def fail(
+def fail_batch(
     session: Session,
     batch_id: uuid.UUID,
     reason: str,
@@ -110,33 +113,36 @@ def fail(
     permanent: bool,
     max_attempts: int,
     splits: bool = True,
-    rungs: Sequence[Mapping[str, Any]] = (),
+    rungs: Sequence[Rung] = (),
 ) -> None:
-    """Give the batch's deletions back for another attempt, later each time; or give up and say why.
+    """End the batch as failed. Its deletions become pending again with growing delays, or fail for good.
 
-    Giving up on several at once would let one hold up the others, so they go on in batches of half the size. Without
-    `splits` they do not: what failed has nothing to do with what is in the batch. `rungs` is what was tried, if known.
+    A batch of several deletions does not fail for good as a whole, since one of them may be the cause: they continue
+    in batches of half the size. `splits=False` prevents that, for failures unrelated to the batch's content. `rungs`
+    are the rungs that were tried, if known.
     """
-    targets, moment = targets_of(session, batch_id), clock(session)
-    limit = half(targets) if splits else None
-    given_up = [target for target in targets if permanent or target.attempts >= max_attempts]
-    released = len(given_up) if limit else 0
-    told = f"{reason.rstrip('.')}. {released} of its {len(targets)} deletions go on in batches of at most {limit}."
-    batch = end(session, batch_id, BatchStatus.FAILED, failure=told if released else reason)
+    targets, timestamp = batch_targets(session, batch_id), current_time(session)
+    limit = half_size(targets) if splits else None
+    exhausted = [target for target in targets if permanent or target.attempts >= max_attempts]
+    failure = reason
+    if exhausted and limit:
+        count = f"{len(exhausted)} of its {len(targets)} deletions"
+        failure = f"{reason.rstrip('.')}. {count} continue in batches of at most {limit}."
+    batch = end_batch(session, batch_id, BatchStatus.FAILED, failure=failure)
     for target in targets:
         target.status, target.failure = DeletionStatus.PENDING, reason
-        target.not_before = moment + min(timedelta(seconds=2**target.attempts), LONGEST_BACKOFF)
-    for target in given_up:
-        give_up(target, reason, limit, moment)
-    deletions.refresh(session, [target.deletion_id for target in targets])
+        target.not_before = timestamp + min(timedelta(seconds=2**target.attempts), LONGEST_BACKOFF)
+    for target in exhausted:
+        fail_or_split(target, reason, limit, timestamp)
+    refresh(session, [target.deletion_id for target in targets])
     audit.record_rungs(session, batch.worker, batch_id, rungs)
     audit.record(session, batch.worker, "batch.failed", batch_id, reason=batch.failure, deletions=_ids(targets))
 
 
-def _freed(
-    session: Session, model_id: uuid.UUID, moment: datetime, max_attempts: int
+def _release_expired(
+    session: Session, model_id: uuid.UUID, timestamp: datetime, max_attempts: int
 ) -> Sequence[DeletionTarget] | None:
-    """The deletions of a batch whose lease ran out, which ends here. None when a batch is alive."""
+    """End the model's batch if its lease has expired and return its deletions. None while a batch is alive."""
     running = session.scalar(
         select(Batch)
         .where(Batch.model_id == model_id, Batch.status == BatchStatus.RUNNING)
@@ -144,15 +150,15 @@ def _freed(
     )
     if running is None:
         return []
-    if running.lease_expires_at > moment:
+    if running.lease_expires_at > timestamp:
         return None
-    end(session, running.id, BatchStatus.ABANDONED, failure=WORKER_SILENT)
-    targets = targets_of(session, running.id)
-    limit = half(targets)
+    end_batch(session, running.id, BatchStatus.ABANDONED, failure=WORKER_SILENT)
+    targets = batch_targets(session, running.id)
+    limit = half_size(targets)
     for target in targets:
         target.status, target.failure = DeletionStatus.PENDING, WORKER_SILENT
         if target.attempts >= max_attempts:
-            give_up(target, WORKER_SILENT, limit, moment)
+            fail_or_split(target, WORKER_SILENT, limit, timestamp)
     session.flush()
     audit.record(session, "lethe", "batch.abandoned", running.id, worker=running.worker)
     return targets
@@ -163,15 +169,14 @@ def _begin(
     model: Model,
     worker: str,
     targets: Sequence[DeletionTarget],
-    moment: datetime,
-    lease_seconds: float,
+    lease_expires_at: datetime,
 ) -> Batch:
     batch = Batch(
         id=uuid.uuid4(),
         model_id=model.id,
         status=BatchStatus.RUNNING,
         worker=worker,
-        lease_expires_at=moment + timedelta(seconds=lease_seconds),
+        lease_expires_at=lease_expires_at,
     )
     session.add(batch)
     model.turn += 1
@@ -183,21 +188,21 @@ def _begin(
     return batch
 
 
-def _claim_of(session: Session, model: Model, batch: Batch) -> Claim:
+def _make_claim(session: Session, model: Model, batch: Batch) -> Claim:
     version = current_version(session, model.id)
     requests = session.execute(
         select(Deletion.id, Deletion.request_id)
         .join(DeletionTarget, DeletionTarget.deletion_id == Deletion.id)
         .where(DeletionTarget.batch_id == batch.id)
     )
-    forgotten = select(Record.record).where(records_of(model.id, batch.id)).order_by(Record.record)
+    forgotten = select(Record.record).where(in_batch(model.id, batch.id)).order_by(Record.record)
     return Claim(
         batch_id=batch.id,
         model_id=model.id,
         family=model.family,
         posterior_kind=model.posterior_kind,
         config=model.config,
-        policy=policies.demanded(session, batch.id, model.policy),
+        policy=required_policy(session, batch.id, model.policy),
         posterior_digest=version.posterior_digest,
         dataset_digest=version.dataset_digest,
         never_seen_digest=model.never_seen_digest,
@@ -206,8 +211,8 @@ def _claim_of(session: Session, model: Model, batch: Batch) -> Claim:
     )
 
 
-def records_of(model_id: uuid.UUID, batch_id: uuid.UUID) -> ColumnElement[bool]:
-    """True for the records, in this model, that the batch's deletions name or whose owners they name."""
+def in_batch(model_id: uuid.UUID, batch_id: uuid.UUID) -> ColumnElement[bool]:
+    """Condition on records of the model: the batch's deletions name the record or its subject."""
     subjects = (
         select(DeletionSubject.subject_id)
         .join(DeletionTarget, DeletionTarget.deletion_id == DeletionSubject.deletion_id)
@@ -221,8 +226,8 @@ def records_of(model_id: uuid.UUID, batch_id: uuid.UUID) -> ColumnElement[bool]:
     return and_(Record.model_id == model_id, or_(Record.subject_id.in_(subjects), Record.record.in_(named)))
 
 
-def end(session: Session, batch_id: uuid.UUID, status: BatchStatus, failure: str | None = None) -> Batch:
-    """The fence: only a batch that still runs can be ended, and only once."""
+def end_batch(session: Session, batch_id: uuid.UUID, status: BatchStatus, failure: str | None = None) -> Batch:
+    """End a running batch. Raise LeaseLost otherwise: this is the fence, so a batch ends only once."""
     ended: Batch | None = session.scalar(
         update(Batch)
         .where(Batch.id == batch_id, Batch.status == BatchStatus.RUNNING)
@@ -230,11 +235,11 @@ def end(session: Session, batch_id: uuid.UUID, status: BatchStatus, failure: str
         .returning(Batch)
     )
     if ended is None:
-        raise LeaseLost(f"batch {batch_id} was taken over; its result is dropped")
+        raise LeaseLost(f"batch {batch_id} was taken over; its result is discarded")
     return ended
 
 
-def targets_of(session: Session, batch_id: uuid.UUID) -> Sequence[DeletionTarget]:
+def batch_targets(session: Session, batch_id: uuid.UUID) -> Sequence[DeletionTarget]:
     return session.scalars(
         select(DeletionTarget).where(
             DeletionTarget.batch_id == batch_id, DeletionTarget.status == DeletionStatus.RUNNING

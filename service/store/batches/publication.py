@@ -1,10 +1,10 @@
-"""Publishing: the one transaction that makes a forgotten version current, erases, completes and certifies."""
+"""Publication of a batch: one transaction makes the new version current, erases, completes and certifies."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -14,30 +14,25 @@ from sqlalchemy.orm import Session
 from service.store import audit
 from service.store.access.identities import forget_subjects
 from service.store.artifacts.store import adopt, schedule_destruction
-from service.store.batches.lifecycle import Claim, end, records_of
+from service.store.batches.lifecycle import Claim, end_batch, in_batch
 from service.store.certificates.issuance import complete_and_certify
 from service.store.certificates.statements import Evidence, Forgetting
 from service.store.datasets.tree import DatasetTree
-from service.store.deletions import lifecycle as deletions
+from service.store.deletions.lifecycle import refresh
 from service.store.errors import PolicyMissed
-from service.store.log.sequencing import sequence
+from service.store.log.sequencing import sequence_entries
 from service.store.models.registry import current_version
 from service.store.signing.statements import StatementSigner
 from service.store.states import BatchStatus
-from service.store.tables import (
-    DeletionSubject,
-    DeletionTarget,
-    Model,
-    Record,
-    Version,
-    now,
-)
+from service.store.tables import DeletionSubject, DeletionTarget, Model, Record, Version, now
+from vocabulary.bound import Bound
+from vocabulary.effects import Effects
 from vocabulary.levels import is_at_least
 
 
 @dataclass(frozen=True)
-class Processed:
-    """What a worker brings back. Both files are stored already."""
+class BatchResult:
+    """Result of a batch. Both files are already stored."""
 
     posterior_digest: str
     dataset_digest: str
@@ -48,16 +43,16 @@ class Processed:
 
 
 def publish(
-    session: Session, claim: Claim, processed: Processed, signer: StatementSigner, retention_seconds: float
+    session: Session, claim: Claim, result: BatchResult, signer: StatementSigner, retention_seconds: float
 ) -> Sequence[uuid.UUID]:
-    """Make the new version current, erase, complete and certify: all of it or none. Returns the certificates."""
-    batch = end(session, claim.batch_id, BatchStatus.PUBLISHED)
+    """Make the new version current, erase, complete and certify: all or nothing. Return the certificate ids."""
+    batch = end_batch(session, claim.batch_id, BatchStatus.PUBLISHED)
     batch.phase, batch.percent = "published", 100.0
-    batch.device, batch.rungs = processed.device, [dict(rung) for rung in processed.evidence.rungs]
+    batch.device, batch.rungs = result.device, [rung.to_dict() for rung in result.evidence.rungs]
     model = session.get_one(Model, claim.model_id)
-    _check_policy(claim.policy, processed.evidence)
+    bound, effects = _require_policy(claim.policy, result.evidence)
     before = current_version(session, claim.model_id)
-    after = _add_version(session, before, processed, retention_seconds)
+    after = _add_version(session, before, result, retention_seconds)
     audit.record(
         session,
         batch.worker,
@@ -66,66 +61,76 @@ def publish(
         batch=str(batch.id),
         posterior=after.posterior_digest,
         dataset=after.dataset_digest,
-        epsilon=processed.evidence.epsilon,
-        level=processed.evidence.level,
+        epsilon=result.evidence.epsilon,
+        level=result.evidence.level,
     )
-    audit.record_rungs(session, batch.worker, batch.id, processed.evidence.rungs)
-    evidence = _name_worst(session, claim, processed.evidence)
-    trees = processed.tree_before, processed.tree_after
-    forgetting = Forgetting(model, claim.policy, before, after, *trees, evidence)
+    audit.record_rungs(session, batch.worker, batch.id, result.evidence.rungs)
+    forgetting = Forgetting(
+        model=model,
+        policy=claim.policy,
+        before=before,
+        after=after,
+        tree_before=result.tree_before,
+        tree_after=result.tree_after,
+        bound=bound,
+        effects=_name_worst(session, claim, effects, result.evidence.worst_record),
+        rungs=result.evidence.rungs,
+        seconds=result.evidence.seconds,
+    )
     certified = complete_and_certify(session, batch.id, forgetting, signer)
     _erase(session, claim, batch.worker)
-    deletions.refresh(session, certified)
-    sequence(session, signer)
+    refresh(session, certified)
+    sequence_entries(session, signer)
     return list(certified.values())
 
 
-def _check_policy(policy: Mapping[str, Any], evidence: Evidence) -> None:
-    """The worker has climbed until the policy was met, or could not; whatever it says, a miss is not published."""
+def _require_policy(policy: Mapping[str, Any], evidence: Evidence) -> tuple[Bound, Effects]:
+    """Return bound and effects. Raises PolicyMissed unless they meet the policy, whatever the worker concluded."""
     epsilon, level = policy["epsilon"], policy["level"]
-    if not (evidence.epsilon <= epsilon and is_at_least(evidence.level, level)):
-        tried = ", ".join(f"{rung['name']} ({rung['seconds']:.2g} s)" for rung in evidence.rungs)
+    is_met = evidence.epsilon <= epsilon and is_at_least(evidence.level, level)
+    if not is_met or evidence.bound is None or evidence.effects is None:
+        tried = ", ".join(f"{rung.name} ({rung.seconds:.2g} s)" for rung in evidence.rungs)
         raise PolicyMissed(
-            f"the bound reached is {evidence.epsilon:.3g} at level {evidence.level}, the model's policy asks for "
+            f"the bound reached is {evidence.epsilon:.3g} at level {evidence.level}, but the model's policy requires "
             f"{epsilon:.3g} at level {level}; nothing was published. Tried: {tried}. Allow more rungs or time in the "
             "policy, or retrain the model without the records and register it."
         )
+    return evidence.bound, evidence.effects
 
 
-def _name_worst(session: Session, claim: Claim, evidence: Evidence) -> Evidence:
-    """On a certificate a row is known by the commitment of its person only; by none where the row itself was named."""
-    membership = evidence.effects["membership"]
-    if membership["worst"] is None:
-        return evidence
-    worst = dict(membership["worst"])
+def _name_worst(session: Session, claim: Claim, effects: Effects, worst_record: int | None) -> Effects:
+    """Add the commitment of the worst record's subject; None if the deletion named the record itself."""
+    if effects.membership is None or effects.membership.worst is None:
+        return effects
     commitment = session.scalars(
         select(DeletionSubject.commitment)
         .join(Record, Record.subject_id == DeletionSubject.subject_id)
         .join(DeletionTarget, DeletionTarget.deletion_id == DeletionSubject.deletion_id)
         .where(DeletionTarget.batch_id == claim.batch_id)
-        .where(Record.model_id == claim.model_id, Record.record == worst.pop("record"))
+        .where(Record.model_id == claim.model_id, Record.record == worst_record)
         .order_by(DeletionSubject.commitment)
     ).first()
-    named = {**membership, "worst": {**worst, "commitment": commitment}}
-    return replace(evidence, effects={**evidence.effects, "membership": named})
+    worst = effects.membership.worst.model_copy(update={"commitment": commitment})
+    membership = effects.membership.model_copy(update={"worst": worst})
+    return effects.model_copy(update={"membership": membership})
 
 
-def _add_version(session: Session, before: Version, processed: Processed, retention_seconds: float) -> Version:
+def _add_version(session: Session, before: Version, result: BatchResult, retention_seconds: float) -> Version:
     before.superseded_at = now()
     session.flush()
     after = Version(
         id=uuid.uuid4(),
         model_id=before.model_id,
         number=before.number + 1,
-        posterior_digest=processed.posterior_digest,
-        dataset_digest=processed.dataset_digest,
-        dataset_root=processed.tree_after.root,
-        record_count=processed.tree_after.records,
+        posterior_digest=result.posterior_digest,
+        dataset_digest=result.dataset_digest,
+        dataset_root=result.tree_after.root,
+        record_count=result.tree_after.records,
     )
     session.add(after)
     schedule_destruction(session, before.model_id, before.dataset_digest, now())
-    kept_until = now() + timedelta(seconds=retention_seconds)
-    schedule_destruction(session, before.model_id, before.posterior_digest, kept_until)
+    retained_until = now() + timedelta(seconds=retention_seconds)
+    schedule_destruction(session, before.model_id, before.posterior_digest, retained_until)
     for digest in (after.posterior_digest, after.dataset_digest):
         adopt(session, after.model_id, digest)
     session.flush()
@@ -133,8 +138,8 @@ def _add_version(session: Session, before: Version, processed: Processed, retent
 
 
 def _erase(session: Session, claim: Claim, worker: str) -> None:
-    """The rows are gone from the new data set; here goes what said whose they were, and the person's key."""
-    forgotten = records_of(claim.model_id, claim.batch_id)
+    """Delete the links from records to subjects, and keys of subjects without records. The data set is already new."""
+    forgotten = in_batch(claim.model_id, claim.batch_id)
     subject_ids = session.scalars(select(Record.subject_id).distinct().where(forgotten)).all()
     session.execute(delete(Record).where(forgotten).execution_options(synchronize_session=False))
     keys = forget_subjects(session, subject_ids)

@@ -1,4 +1,4 @@
-"""A worker that is told to stop gives its batches back: others go on at once, not when its leases run out."""
+"""Release of a stopping worker's batches, so that others continue at once and not when the leases expire."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.store import audit
-from service.store.batches import lifecycle as batches
-from service.store.deletions import lifecycle as deletions
+from service.store.batches.lifecycle import batch_targets, end_batch
+from service.store.deletions.lifecycle import refresh
 from service.store.states import BatchStatus, DeletionStatus
 from service.store.tables import Batch
 
-GIVEN_BACK = "its worker was stopped and gave it back"
+WORKER_STOPPED = "its worker was stopped and released the batch"
 
 
-def give_back(session: Session, worker: str) -> Sequence[uuid.UUID]:
-    """End all batches that this worker holds; returns the models to ring for. It is not counted as an attempt.
+def release_batches(session: Session, worker: str) -> Sequence[uuid.UUID]:
+    """End all batches of this worker and return the models to ring for. No attempt is counted.
 
-    A process that computes on behind our back can no longer publish: its batch does not run any more.
+    A process that still computes can no longer publish, because its batch has ended.
     """
     held = (
         select(Batch).where(Batch.worker == worker, Batch.status == BatchStatus.RUNNING).with_for_update(key_share=True)
     )
-    return [_give_back(session, batch) for batch in session.scalars(held).all()]
+    return [_release(session, batch) for batch in session.scalars(held).all()]
 
 
-def _give_back(session: Session, batch: Batch) -> uuid.UUID:
-    targets = batches.targets_of(session, batch.id)
-    batches.end(session, batch.id, BatchStatus.ABANDONED, failure=GIVEN_BACK)
+def _release(session: Session, batch: Batch) -> uuid.UUID:
+    targets = batch_targets(session, batch.id)
+    end_batch(session, batch.id, BatchStatus.ABANDONED, failure=WORKER_STOPPED)
     for target in targets:
-        target.status, target.failure = DeletionStatus.PENDING, GIVEN_BACK
+        target.status, target.failure = DeletionStatus.PENDING, WORKER_STOPPED
         target.attempts -= 1
-    given = [target.deletion_id for target in targets]
-    deletions.refresh(session, given)
-    audit.record(session, batch.worker, "batch.given_back", batch.id, deletions=[str(one) for one in given])
+    deletion_ids = [target.deletion_id for target in targets]
+    refresh(session, deletion_ids)
+    released = [str(deletion_id) for deletion_id in deletion_ids]
+    audit.record(session, batch.worker, "batch.given_back", batch.id, deletions=released)
     return batch.model_id

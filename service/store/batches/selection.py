@@ -1,4 +1,4 @@
-"""Which deletions of a model one batch takes: those that are due, the earliest deadline first, up to the limits."""
+"""Selection of the deletions for one batch: those that are due, earliest deadline first, up to the limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
-from service.store.batches.due import is_due
+from service.store.batches.due import has_due_deletions
 from service.store.dialect import chunks
 from service.store.models.registry import current_version
 from service.store.states import DeletionStatus
@@ -20,69 +20,70 @@ from service.store.tables import Deletion, DeletionRecord, DeletionSubject, Dele
 
 @dataclass(frozen=True)
 class Limits:
-    """How large a batch may be. One deletion is always taken, even if it is more by itself."""
+    """Largest size of a batch. One deletion is always selected, even if it exceeds the limits alone."""
 
     most_deletions: int = sys.maxsize
     largest_fraction: float = 1.0
-    """Of the model's current records."""
+    """Share of the model's current records that one batch may forget."""
 
 
 UNLIMITED = Limits()
 
 
 @dataclass(frozen=True)
-class Chosen:
-    taken: Sequence[DeletionTarget]
-    erased: Sequence[DeletionTarget]
-    """These need no worker: an earlier deletion erased all that they name. They are completed."""
+class Selection:
+    targets: Sequence[DeletionTarget]
+    already_erased: Sequence[DeletionTarget]
+    """Completed without a worker: an earlier deletion erased everything they name."""
 
     @property
     def deletion_ids(self) -> list[uuid.UUID]:
-        return [target.deletion_id for target in (*self.taken, *self.erased)]
+        return [target.deletion_id for target in (*self.targets, *self.already_erased)]
 
 
-def choose(session: Session, model_id: uuid.UUID, moment: datetime, window_seconds: float, limits: Limits) -> Chosen:
-    """Lock what the next batch takes. The caller holds the model's row, and says of what is chosen that it changed."""
-    erased: list[DeletionTarget] = []
+def select_deletions(
+    session: Session, model_id: uuid.UUID, now: datetime, window_seconds: float, limits: Limits
+) -> Selection:
+    """Select and lock the next batch's deletions. The caller holds the model's row and refreshes what is selected."""
+    already_erased: list[DeletionTarget] = []
     most_records = limits.largest_fraction * current_version(session, model_id).record_count
-    while targets := _candidates(session, model_id, moment, window_seconds, limits.most_deletions):
-        held = held_records(session, model_id, [target.deletion_id for target in targets])
+    while targets := _candidates(session, model_id, now, window_seconds, limits.most_deletions):
+        remaining = remaining_records(session, model_id, [target.deletion_id for target in targets])
         for target in targets:
-            if target.deletion_id not in held:
+            if target.deletion_id not in remaining:
                 target.status, target.failure = DeletionStatus.COMPLETED, None
-                erased.append(target)
+                already_erased.append(target)
         session.flush()
         workable = [target for target in targets if target.status == DeletionStatus.PENDING]
         if workable:
-            return Chosen(_fitting(workable, held, limits.most_deletions, most_records), erased)
-    return Chosen([], erased)
+            fitting = _take_fitting(workable, remaining, limits.most_deletions, most_records)
+            return Selection(fitting, already_erased)
+    return Selection([], already_erased)
 
 
 def _candidates(
-    session: Session, model_id: uuid.UUID, moment: datetime, window_seconds: float, most: int
+    session: Session, model_id: uuid.UUID, now: datetime, window_seconds: float, most: int
 ) -> Sequence[DeletionTarget]:
-    """Once one deletion is due, those still inside their batch window ride along; those in backoff do not."""
-    if not is_due(session, model_id, moment):
+    """Return pending deletions by deadline. Once one is due, those still in their batch window join; retries wait."""
+    if not has_due_deletions(session, model_id, now):
         return []
-    in_window = and_(
-        DeletionTarget.attempts == 0, DeletionTarget.not_before <= moment + timedelta(seconds=window_seconds)
-    )
+    in_window = and_(DeletionTarget.attempts == 0, DeletionTarget.not_before <= now + timedelta(seconds=window_seconds))
     ordered = session.scalars(
         select(Deletion.id)
         .join(DeletionTarget, DeletionTarget.deletion_id == Deletion.id)
         .where(DeletionTarget.model_id == model_id, DeletionTarget.status == DeletionStatus.PENDING)
-        .where(or_(DeletionTarget.not_before <= moment, in_window))
+        .where(or_(DeletionTarget.not_before <= now, in_window))
         .order_by(Deletion.due_at, Deletion.received_at, Deletion.id)
         .limit(most)
     ).all()
-    locked = _locked(session, model_id, ordered)
+    locked = _lock_pending(session, model_id, ordered)
     return [locked[deletion_id] for deletion_id in ordered if deletion_id in locked]
 
 
-def _locked(
+def _lock_pending(
     session: Session, model_id: uuid.UUID, deletion_ids: Sequence[uuid.UUID]
 ) -> Mapping[uuid.UUID, DeletionTarget]:
-    """Locked in the order in which people's changes lock them (interventions.py), so that the two cannot deadlock."""
+    """Lock in the same order as people's changes do (deletions/interventions.py), so that the two cannot deadlock."""
     pending = select(DeletionTarget).where(
         DeletionTarget.model_id == model_id, DeletionTarget.status == DeletionStatus.PENDING
     )
@@ -94,35 +95,35 @@ def _locked(
     }
 
 
-def held_records(
+def remaining_records(
     session: Session, model_id: uuid.UUID, deletion_ids: Sequence[uuid.UUID]
 ) -> Mapping[uuid.UUID, set[int]]:
-    """What each deletion has left to forget in this model; those with nothing left are not there."""
+    """Map each deletion to the model's records it still has to forget. Deletions with none left are missing."""
     of_subjects = select(DeletionSubject.deletion_id, Record.record).join(
         Record, Record.subject_id == DeletionSubject.subject_id
     )
     named = select(DeletionRecord.deletion_id, Record.record).join(
         Record, and_(Record.model_id == DeletionRecord.model_id, Record.record == DeletionRecord.record)
     )
-    held: dict[uuid.UUID, set[int]] = {}
+    remaining: dict[uuid.UUID, set[int]] = {}
     for chunk in chunks(deletion_ids):
         for query, column in ((of_subjects, DeletionSubject.deletion_id), (named, DeletionRecord.deletion_id)):
             for deletion_id, record in session.execute(query.where(Record.model_id == model_id, column.in_(chunk))):
-                held.setdefault(deletion_id, set()).add(record)
-    return held
+                remaining.setdefault(deletion_id, set()).add(record)
+    return remaining
 
 
-def _fitting(
-    targets: Sequence[DeletionTarget], held: Mapping[uuid.UUID, set[int]], most_deletions: int, most_records: float
+def _take_fitting(
+    targets: Sequence[DeletionTarget], remaining: Mapping[uuid.UUID, set[int]], most_deletions: int, most_records: float
 ) -> Sequence[DeletionTarget]:
-    """The first ones, up to the smallest limit among them. None is passed over: the order is that of the deadlines."""
-    taken: list[DeletionTarget] = []
+    """Take targets from the front, up to the smallest limit among them. None is skipped: they are in deadline order."""
+    fitting: list[DeletionTarget] = []
     records: set[int] = set()
     for target in targets:
         most_deletions = min(most_deletions, target.batch_limit or most_deletions)
-        more = held[target.deletion_id] - records
-        if taken and (len(taken) >= most_deletions or len(records) + len(more) > most_records):
+        new_records = remaining[target.deletion_id] - records
+        if fitting and (len(fitting) >= most_deletions or len(records) + len(new_records) > most_records):
             break
-        taken.append(target)
-        records |= more
-    return taken
+        fitting.append(target)
+        records |= new_records
+    return fitting

@@ -1,6 +1,6 @@
-"""Batches that cannot be done are halved until the deletion that cannot be done stands alone.
+"""Splitting of failing batches: halve them until the deletion that cannot be completed is alone.
 
-For one among n that costs about 2 log2(n) batches, and the others complete.
+One such deletion among n costs about 2 log2(n) batches, and all others complete.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from datetime import datetime
 from service.store.states import DeletionStatus
 from service.store.tables import DeletionTarget
 
-RELEASED = "It goes on by itself in a batch of at most {limit}, so that no other deletion holds it up."
+SPLIT_NOTE = "It continues in a batch of at most {limit}, so that other deletions do not hold it up."
 
 
-def half(targets: Sequence[DeletionTarget]) -> int | None:
-    """How many may go on together when these could not. None for one alone, with which nothing else can be done."""
+def half_size(targets: Sequence[DeletionTarget]) -> int | None:
+    """Return the batch limit for deletions that failed together. None for a single one, which cannot be split."""
     return (len(targets) + 1) // 2 if len(targets) > 1 else None
 
 
-def give_up(target: DeletionTarget, reason: str, limit: int | None, moment: datetime) -> None:
-    """For good, unless a smaller batch may fare better. To be released into one does not count as an attempt."""
+def fail_or_split(target: DeletionTarget, reason: str, limit: int | None, now: datetime) -> None:
+    """Fail the target for good, or with `limit` let it continue in a smaller batch without counting an attempt."""
     if limit is None:
         target.status = DeletionStatus.FAILED
         return
-    target.failure = f"{reason.rstrip('.')}. {RELEASED.format(limit=limit)}"
-    target.batch_limit, target.not_before = limit, moment
+    target.failure = f"{reason.rstrip('.')}. {SPLIT_NOTE.format(limit=limit)}"
+    target.batch_limit, target.not_before = limit, now
     target.attempts -= 1

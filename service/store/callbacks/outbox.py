@@ -1,13 +1,13 @@
-"""The outbox: which callbacks are to be sent, written in the transaction that changed the deletion they tell of.
+"""Outbox of callbacks: rows written in the transaction that changed their deletion, and sent afterwards.
 
-A sender claims a row by a lease, posts it with no transaction open and says how it went. Whoever dies in between lets
-the lease run out and the row is sent again, under the same id: at least once, in order for each deletion and URL.
+A sender claims a row with a lease, posts it without an open transaction and records the result. If it dies in between,
+the lease expires and the row is sent again under the same id: at least once, in order for each deletion and URL.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,10 +17,10 @@ from sqlalchemy import ColumnElement, exists, func, insert, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from service.store import audit
-from service.store.deletions.opendsr_status import REQUEST_STATUS
-from service.store.deletions.received import Received
+from service.store.deletions.opendsr import REQUEST_STATUS
+from service.store.deletions.views import DeletionRow
 from service.store.errors import NotFound, NotResendable
-from service.store.paging import Page, Position, Window, cut, newest_first
+from service.store.paging import Page, Position, Window, make_page, newest_first
 from service.store.states import CallbackStatus, DeletionStatus
 from service.store.tables import Callback, Certificate, Deletion, OpenDsrRequest, now
 
@@ -29,17 +29,17 @@ SENDER = "lethe"
 
 @dataclass(frozen=True)
 class Change:
-    """A deletion that has just entered another state."""
+    """Change of a deletion's status."""
 
-    deletion: Deletion | Received
+    deletion: Deletion | DeletionRow
     before: str
     absent: bool
-    """No model held the subject: there is a certificate of absence and no other."""
+    """Whether no model held the subject, so that the only certificate is one of absence."""
 
 
 @dataclass(frozen=True)
-class Claimed:
-    """What a sender takes along. The end of its lease is its fencing token: every later claim ends later."""
+class ClaimedCallback:
+    """Callback held by a sender. The end of its lease is the fencing token: every later claim ends later."""
 
     id: uuid.UUID
     sequence: int
@@ -50,7 +50,7 @@ class Claimed:
     lease: datetime
     caller: str
     subject_request_id: uuid.UUID | None
-    """Given by the sender of an OpenDSR request; None for the native API."""
+    """Id that the sender of an OpenDSR request chose; None for the native API."""
 
     @property
     def host(self) -> str:
@@ -58,41 +58,39 @@ class Claimed:
 
 
 def host_of(url: str) -> str:
-    """All that is shown of a URL: paths and queries of callbacks hold secrets."""
+    """Return the host, the only part of a URL that is shown: its path and query can contain secrets."""
     return urlsplit(url).hostname or ""
 
 
 def enqueue(session: Session, changes: Iterable[Change]) -> None:
-    """Write a row for each URL that wants to know. The deletions are locked, so their sequences have no gaps."""
-    wanted = {change.deletion.id: change for change in changes if change.deletion.callback_urls}
-    if not wanted:
+    """Write a row for each callback URL of the deletions. They are locked, so their sequences have no gaps."""
+    by_deletion = {change.deletion.id: change for change in changes if change.deletion.callback_urls}
+    if not by_deletion:
         return
-    of_these = Certificate.deletion_id.in_(wanted)
-    certificates: dict[uuid.UUID, list[uuid.UUID]] = {}
-    for deletion_id, certificate_id in session.execute(select(Certificate.deletion_id, Certificate.id).where(of_these)):
-        certificates.setdefault(deletion_id, []).append(certificate_id)
-    last = select(Callback.deletion_id, func.max(Callback.sequence)).where(Callback.deletion_id.in_(wanted))
+    certificates = _certificate_ids(session, by_deletion)
+    last = select(Callback.deletion_id, func.max(Callback.sequence)).where(Callback.deletion_id.in_(by_deletion))
     sequences = dict(session.execute(last.group_by(Callback.deletion_id)).all())
-    opendsr = set(session.scalars(select(OpenDsrRequest.deletion_id).where(OpenDsrRequest.deletion_id.in_(wanted))))
+    from_opendsr = select(OpenDsrRequest.deletion_id).where(OpenDsrRequest.deletion_id.in_(by_deletion))
+    opendsr_ids = set(session.scalars(from_opendsr))
     rows: list[dict[str, Any]] = []
-    for deletion_id, change in wanted.items():
-        if deletion_id not in opendsr or _is_news(change):
-            common = {"deletion_id": deletion_id, "message": _message(change, certificates.get(deletion_id, []))}
+    for deletion_id, change in by_deletion.items():
+        if deletion_id not in opendsr_ids or _changes_opendsr_status(change):
+            shared = {"deletion_id": deletion_id, "message": _message(change, certificates.get(deletion_id, []))}
             urls = enumerate(change.deletion.callback_urls or [], sequences.get(deletion_id, 0) + 1)
-            rows += [{**common, "sequence": sequence, "url": url} for sequence, url in urls]
+            rows += [{**shared, "sequence": sequence, "url": url} for sequence, url in urls]
     if rows:
         session.execute(insert(Callback), rows)
 
 
-def claim(session: Session, limit: int, lease_seconds: float) -> Sequence[Claimed]:
-    """Take rows that are due and that nobody holds; of each deletion and URL only the first that is still to be sent.
+def claim_callbacks(session: Session, limit: int, lease_seconds: float) -> Sequence[ClaimedCallback]:
+    """Claim up to `limit` due callbacks without a live lease; per deletion and URL only the first unsent one.
 
-    Rows that another sender is just claiming are passed over on PostgreSQL; on SQLite writers come one by one.
+    Rows that another sender is claiming at the same time are skipped.
     """
-    moment = now()
+    timestamp = now()
     rows = session.scalars(
         select(Callback)
-        .where(_is_due(moment), ~_has_unsent_before())
+        .where(_is_due(timestamp), ~_has_unsent_before())
         .order_by(Callback.not_before, Callback.id)
         .limit(limit)
         .with_for_update(skip_locked=True, of=Callback)
@@ -100,29 +98,27 @@ def claim(session: Session, limit: int, lease_seconds: float) -> Sequence[Claime
     ).all()
     for row in rows:
         row.attempts += 1
-        row.lease_expires_at = moment + timedelta(seconds=lease_seconds)
+        row.lease_expires_at = timestamp + timedelta(seconds=lease_seconds)
     session.flush()
-    about = {
-        found.id: (found.caller, found.subject_request_id)
-        for found in session.execute(
-            select(Deletion.id, Deletion.caller, OpenDsrRequest.subject_request_id)
-            .outerjoin(OpenDsrRequest, OpenDsrRequest.deletion_id == Deletion.id)
-            .where(Deletion.id.in_({row.deletion_id for row in rows}))
-        )
-    }
-    return [_claimed(row, *about[row.deletion_id]) for row in rows]
+    senders = session.execute(
+        select(Deletion.id, Deletion.caller, OpenDsrRequest.subject_request_id)
+        .outerjoin(OpenDsrRequest, OpenDsrRequest.deletion_id == Deletion.id)
+        .where(Deletion.id.in_({row.deletion_id for row in rows}))
+    )
+    by_deletion = {deletion_id: (caller, request_id) for deletion_id, caller, request_id in senders}
+    return [_claimed_callback(row, *by_deletion[row.deletion_id]) for row in rows]
 
 
-def delivered(session: Session, claimed: Claimed) -> bool:
-    """Note that the receiver has it. False if the lease was lost: then whoever holds it now says so."""
+def mark_delivered(session: Session, claimed: ClaimedCallback) -> bool:
+    """Record the delivery. False if the lease was lost: then its new holder records the result."""
     if not _end(session, claimed, status=CallbackStatus.DELIVERED, delivered_at=now(), failure=None):
         return False
     _record(session, claimed, "callback.delivered")
     return True
 
 
-def failed(session: Session, claimed: Claimed, reason: str, retry_at: datetime | None) -> bool:
-    """Put it off, or without `retry_at` give it up. False if the lease was lost."""
+def mark_failed(session: Session, claimed: ClaimedCallback, reason: str, retry_at: datetime | None) -> bool:
+    """Postpone the callback to `retry_at`, or mark it as dead. False if the lease was lost."""
     if retry_at is not None:
         return _end(session, claimed, not_before=retry_at, failure=reason)
     if not _end(session, claimed, status=CallbackStatus.DEAD, failure=reason):
@@ -131,50 +127,58 @@ def failed(session: Session, claimed: Claimed, reason: str, retry_at: datetime |
     return True
 
 
-def page(session: Session, statuses: Sequence[str], window: Window) -> Page[Callback]:
+def find_callback_page(session: Session, statuses: Sequence[str], window: Window) -> Page[Callback]:
     query = select(Callback)
     if statuses:
         query = query.where(Callback.status.in_(statuses))
     rows = session.scalars(newest_first(query, Callback.created_at, Callback.id, window)).all()
-    return cut(rows, window, lambda row: Position(row.created_at, row.id))
+    return make_page(rows, window, lambda row: Position(row.created_at, row.id))
 
 
 def resend(session: Session, callback_id: uuid.UUID, actor: str) -> Callback:
-    """Give a dead callback another set of attempts, from now on."""
+    """Give a dead callback a new set of attempts, starting now."""
     row = session.get(Callback, callback_id, with_for_update=True)
     if row is None:
-        raise NotFound(f"there is no callback {callback_id}; GET /api/v1/callbacks lists them")
+        raise NotFound(f"callback {callback_id} not found; GET /api/v1/callbacks lists all callbacks")
     if row.status != CallbackStatus.DEAD:
-        raise NotResendable(f"the callback is {row.status}; only one that was given up can be sent again")
+        raise NotResendable(f"the callback is {row.status}; only a dead one can be sent again")
     row.status, row.attempts, row.not_before = CallbackStatus.PENDING, 0, now()
     audit.record(session, actor, "callback.resent", row.deletion_id, callback=str(row.id), host=host_of(row.url))
     return row
 
 
-def _is_news(change: Change) -> bool:
-    """OpenDSR has fewer words than we have states."""
+def _certificate_ids(session: Session, deletion_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, list[uuid.UUID]]:
+    query = select(Certificate.deletion_id, Certificate.id).where(Certificate.deletion_id.in_(deletion_ids))
+    certificate_ids: dict[uuid.UUID, list[uuid.UUID]] = {}
+    for deletion_id, certificate_id in session.execute(query):
+        certificate_ids.setdefault(deletion_id, []).append(certificate_id)
+    return certificate_ids
+
+
+def _changes_opendsr_status(change: Change) -> bool:
+    """Whether the OpenDSR status changes too: OpenDSR has fewer statuses than Lethe."""
     return REQUEST_STATUS[DeletionStatus(change.before)] != REQUEST_STATUS[DeletionStatus(change.deletion.status)]
 
 
 def _message(change: Change, certificate_ids: Sequence[uuid.UUID]) -> dict[str, Any]:
-    """What is told, as it is now: a later attempt repeats it word for word."""
+    """Return the callback's content at the time of the change. Later attempts repeat it unchanged."""
     deletion = change.deletion
     return {
         "status": deletion.status,
-        "occurred_at": _timestamp(now()),
-        "due_at": _timestamp(deletion.due_at),
-        "certificates": [f"/api/v1/certificates/{found}" for found in sorted(certificate_ids)],
+        "occurred_at": _format(now()),
+        "due_at": _format(deletion.due_at),
+        "certificates": [f"/api/v1/certificates/{certificate_id}" for certificate_id in sorted(certificate_ids)],
         "absence": f"/api/v1/deletions/{deletion.id}/absence" if change.absent else None,
     }
 
 
-def _timestamp(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
+def _format(timestamp: datetime) -> str:
+    return timestamp.isoformat().replace("+00:00", "Z")
 
 
-def _is_due(moment: datetime) -> ColumnElement[bool]:
-    free = or_(Callback.lease_expires_at.is_(None), Callback.lease_expires_at <= moment)
-    return (Callback.status == CallbackStatus.PENDING) & (Callback.not_before <= moment) & free
+def _is_due(now: datetime) -> ColumnElement[bool]:
+    is_free = or_(Callback.lease_expires_at.is_(None), Callback.lease_expires_at <= now)
+    return (Callback.status == CallbackStatus.PENDING) & (Callback.not_before <= now) & is_free
 
 
 def _has_unsent_before() -> ColumnElement[bool]:
@@ -187,10 +191,10 @@ def _has_unsent_before() -> ColumnElement[bool]:
     )
 
 
-def _claimed(row: Callback, caller: str, subject_request_id: uuid.UUID | None) -> Claimed:
+def _claimed_callback(row: Callback, caller: str, subject_request_id: uuid.UUID | None) -> ClaimedCallback:
     if row.lease_expires_at is None:
-        raise ValueError("a claimed row has a lease")
-    return Claimed(
+        raise ValueError("a claimed callback must have a lease")
+    return ClaimedCallback(
         id=row.id,
         sequence=row.sequence,
         deletion_id=row.deletion_id,
@@ -203,8 +207,8 @@ def _claimed(row: Callback, caller: str, subject_request_id: uuid.UUID | None) -
     )
 
 
-def _end(session: Session, claimed: Claimed, **values: Any) -> bool:
-    """The fence: only who still holds the lease may say how it went."""
+def _end(session: Session, claimed: ClaimedCallback, **values: Any) -> bool:
+    """Store the result of an attempt. This is the fence: False unless the sender still holds the lease."""
     ended = session.execute(
         update(Callback)
         .where(
@@ -218,6 +222,6 @@ def _end(session: Session, claimed: Claimed, **values: Any) -> bool:
     return ended.first() is not None
 
 
-def _record(session: Session, claimed: Claimed, action: str, **details: str) -> None:
-    facts = {"callback": str(claimed.id), "host": claimed.host, "told": claimed.message["status"]}
-    audit.record(session, SENDER, action, claimed.deletion_id, **facts, attempts=claimed.attempts, **details)
+def _record(session: Session, claimed: ClaimedCallback, action: str, **details: str) -> None:
+    callback = {"callback": str(claimed.id), "host": claimed.host, "told": claimed.message["status"]}
+    audit.record(session, SENDER, action, claimed.deletion_id, **callback, attempts=claimed.attempts, **details)

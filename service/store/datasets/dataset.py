@@ -1,4 +1,4 @@
-"""A model's data set: arrays that share their first dimension, the number and the salt of each row. Torch-free."""
+"""A model's data set: arrays with a common first dimension, and the number and salt of each row. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from service.store.datasets.tensor_files import Content, Piece, pieces_of, view_
 from service.store.errors import InvalidRegistration
 
 RECORD = "record"
-"""The name under which row numbers are stored beside the data."""
+"""Tensor name of the row numbers, stored beside the data."""
 SALT, SALT_BYTES = "salt", 16
-"""Random bytes of each row, stored beside it and erased with it: without them nobody can find out a row from what its
-data set is committed to (dataset_tree.py)."""
-AT_ONCE = 1 << 20
+"""Random bytes of each row, stored beside it and erased with it. Without them nobody can recover a row from the data
+set's commitments (tree.py)."""
+CHECKED_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -29,30 +29,30 @@ class Dataset:
     salts: NDArray[np.uint8]
 
     def pieces(self) -> list[Piece]:
-        """As a file, piece by piece."""
+        """Return the data set's file, in pieces."""
         return pieces_of({**self.arrays, RECORD: self.records, SALT: self.salts})
 
     def positions(self, records: Collection[int]) -> NDArray[np.int64]:
-        """Where these records stand now."""
+        """Return the current row positions of these records."""
         return np.flatnonzero(np.isin(self.records, list(records)))
 
     def without(self, records: Collection[int]) -> Dataset:
-        """The data set with these rows gone."""
-        kept = ~np.isin(self.records, list(records))
-        arrays = {name: np.ascontiguousarray(array[kept]) for name, array in self.arrays.items()}
-        return Dataset(arrays, self.records[kept], self.salts[kept])
+        """Return the data set without these rows."""
+        retained = ~np.isin(self.records, list(records))
+        arrays = {name: np.ascontiguousarray(array[retained]) for name, array in self.arrays.items()}
+        return Dataset(arrays, self.records[retained], self.salts[retained])
 
 
-def stored_dataset(content: bytes) -> Dataset:
-    """Read back what `pieces` made."""
+def load_dataset(content: bytes) -> Dataset:
+    """Load a data set from its file."""
     arrays = load(content)
     records, salts = arrays.pop(RECORD), arrays.pop(SALT, None)
-    # Stored before there were salts: it gets them with its next batch, and nobody was told of a root before that.
+    # Files from before salts existed get them with their next batch. Their root was never published.
     return Dataset(arrays, records, _fresh_salts(len(records)) if salts is None else salts)
 
 
-def uploaded_dataset(content: Content) -> Dataset:
-    """Check a data set from outside and number its rows."""
+def parse_dataset_upload(content: Content) -> Dataset:
+    """Check an uploaded data set and number its rows."""
     arrays = load_arrays("records", content)
     for name in (RECORD, SALT):
         if name in arrays:
@@ -65,11 +65,11 @@ def uploaded_dataset(content: Content) -> Dataset:
 
 
 def load_arrays(field: str, content: Content) -> dict[str, NDArray[Any]]:
-    """Tensors of a safetensors file from outside, all finite. They are views of the content."""
+    """Return the tensors of an uploaded safetensors file as views of its content. All values must be finite."""
     try:
         arrays = view_arrays(content)
     except ValueError as error:
-        raise InvalidRegistration(field, f"not a safetensors file that can be read: {error}") from None
+        raise InvalidRegistration(field, f"not a readable safetensors file: {error}") from None
     if not arrays:
         raise InvalidRegistration(field, "the file holds no tensor")
     for array in arrays.values():
@@ -83,5 +83,6 @@ def _fresh_salts(count: int) -> NDArray[np.uint8]:
 
 
 def _all_finite(numbers: NDArray[Any]) -> bool:
-    """A part at a time: the answers for all at once would be another copy, if a smaller one."""
-    return all(np.isfinite(numbers[start : start + AT_ONCE]).all() for start in range(0, len(numbers), AT_ONCE))
+    """Check part by part, since a mask for all values would be another large array."""
+    parts = (numbers[start : start + CHECKED_AT_ONCE] for start in range(0, len(numbers), CHECKED_AT_ONCE))
+    return all(np.isfinite(part).all() for part in parts)

@@ -1,7 +1,7 @@
-"""What a data set is committed to: a Merkle tree over its records, and the proof that some were there and are no more.
+"""Merkle tree over the records of a data set, and the proof that records were there before and are not any more.
 
-A record's commitment hides it behind a salt that is erased with it. The leaves stand in the order of the commitments,
-so that two neighbours show that nothing is between them. Hashing is that of RFC 6962.
+A record's commitment hides it behind a salt that is erased with it. The leaves are in ascending order of the
+commitments, so that two neighbours prove that nothing lies between them. Hashing follows RFC 6962.
 """
 
 from __future__ import annotations
@@ -15,40 +15,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.store.datasets.dataset import Dataset
+from vocabulary.certificate import AbsenceProof, ForgottenProof, Neighbour, PresenceProof
 
 RECORD_PREFIX, LEAF_PREFIX, NODE_PREFIX = b"lethe-record-v1\0", b"\0", b"\1"
 HASH = 32
 AT_ONCE = 1 << 24
-"""Bytes of rows that are laid out for hashing at once: all of them would be another copy of the data set."""
+"""Bytes of rows prepared for hashing at once. All rows together would be another copy of the data set."""
 
 
-def commitments(dataset: Dataset) -> list[bytes]:
-    """Of each record, in the order of the rows."""
+def commit_records(dataset: Dataset) -> list[bytes]:
+    """Return the commitment of each record, in row order."""
     fields = _fields(dataset)
     step = max(1, AT_ONCE // sum(field.shape[1] for field in fields))
-    found: list[bytes] = []
+    commitments: list[bytes] = []
     for start in range(0, len(dataset.records), step):
         rows = np.concatenate([field[start : start + step] for field in fields], axis=1)
-        found += _hashes(RECORD_PREFIX, rows.tobytes(), rows.shape[1])
-    return found
+        commitments += _hashes(RECORD_PREFIX, rows.tobytes(), rows.shape[1])
+    return commitments
 
 
 @dataclass(frozen=True, eq=False)
 class DatasetTree:
-    """A place is that of a commitment among all, in ascending order."""
+    """Merkle tree over commitments. A position is a commitment's index in ascending order."""
 
     ascending: NDArray[np.bytes_]  # [n], 32 bytes each
-    numbers: NDArray[np.int64]  # [n], the record at each place
-    by_number: NDArray[np.intp]  # [n], the places in the order of the record numbers
+    numbers: NDArray[np.int64]  # [n], the record number at each position
+    by_number: NDArray[np.intp]  # [n], the positions in the order of the record numbers
     levels: Sequence[bytes]
-    """From the leaves' hashes up to the root. Node i of level k is the root over the 2^k places from i·2^k on, or over
-    as many of them as there are."""
+    """Levels from the leaf hashes up to the root. Node i of level k is the root over the 2^k positions from i·2^k on,
+    or over as many of them as exist."""
 
     @classmethod
-    def of(cls, dataset: Dataset) -> DatasetTree:
-        found = np.frombuffer(b"".join(commitments(dataset)), f"S{HASH}")
-        order = found.argsort()
-        ascending, numbers = found[order], dataset.records[order]
+    def from_dataset(cls, dataset: Dataset) -> DatasetTree:
+        commitments = np.frombuffer(b"".join(commit_records(dataset)), f"S{HASH}")
+        order = commitments.argsort()
+        ascending, numbers = commitments[order], dataset.records[order]
         return cls(ascending, numbers, numbers.argsort(), _levels(ascending.tobytes()))
 
     @property
@@ -59,59 +60,61 @@ class DatasetTree:
     def records(self) -> int:
         return len(self.numbers)
 
-    def commitment(self, place: int) -> bytes:
-        """Not by indexing alone, at which numpy drops zeros from the end."""
-        return self.ascending[place : place + 1].tobytes()
+    def commitment(self, position: int) -> bytes:
+        """Return the commitment at a position. A slice, because numpy drops trailing zeros of a single item."""
+        return self.ascending[position : position + 1].tobytes()
 
-    def place(self, commitment: bytes) -> int:
-        """Where it stands, or would stand if it were there."""
+    def position(self, commitment: bytes) -> int:
+        """Return the position of a commitment, or where it would be inserted."""
         return int(np.searchsorted(self.ascending, np.frombuffer(commitment, f"S{HASH}"))[0])
 
-    def places_of(self, records: Collection[int]) -> list[int]:
-        """Ascending. Raises ValueError unless all are there."""
-        wanted = np.fromiter(records, np.int64, len(records))
-        ranks = np.searchsorted(self.numbers, wanted, sorter=self.by_number)
-        places = self.by_number.take(ranks, mode="clip")
-        if not np.array_equal(self.numbers[places], wanted):
+    def positions_of(self, records: Collection[int]) -> list[int]:
+        """Return the positions of records, ascending. Raise ValueError unless all are in the data set."""
+        numbers = np.fromiter(records, np.int64, len(records))
+        ranks = np.searchsorted(self.numbers, numbers, sorter=self.by_number)
+        positions = self.by_number.take(ranks, mode="clip")
+        if not np.array_equal(self.numbers[positions], numbers):
             raise ValueError("a record to be proved forgotten is not in the data set")
-        return sorted(places.tolist())
+        return sorted(positions.tolist())
 
-    def prove(self, indices: Iterable[int]) -> list[str]:
-        """The hashes that lead from the commitments at these places to the root: of each largest subtree without any of
-        these places its root, from left to right."""
-        known, found = set(indices), []
+    def prove(self, positions: Iterable[int]) -> list[str]:
+        """Return the hashes that lead from the commitments at these positions to the root.
+
+        They are the roots of the largest subtrees without any of the positions, from left to right.
+        """
+        nodes, proof = set(positions), []
         for level, hashes in enumerate(self.levels[:-1]):
-            for node in known:
-                other = node ^ 1
-                if other not in known and HASH * other < len(hashes):
-                    found.append((other << level, hashes[HASH * other : HASH * (other + 1)].hex()))
-            known = {node >> 1 for node in known}
-        return [root for _, root in sorted(found)]
+            for node in nodes:
+                sibling = node ^ 1
+                if sibling not in nodes and HASH * sibling < len(hashes):
+                    proof.append((sibling << level, hashes[HASH * sibling : HASH * (sibling + 1)].hex()))
+            nodes = {node >> 1 for node in nodes}
+        return [root for _, root in sorted(proof)]
 
 
-def forgotten_proof(before: DatasetTree, after: DatasetTree, records: Collection[int]) -> dict[str, Any]:
-    """That these records were in one data set and are not in the other. Raises ValueError where it is not so."""
-    places = before.places_of(records)
-    forgotten = [before.commitment(place) for place in places]
-    neighbours = sorted({place for commitment in forgotten for place in _around(after, commitment)})
-    around = [{"place": place, "commitment": after.commitment(place).hex()} for place in neighbours]
-    return {
-        "commitments": [commitment.hex() for commitment in forgotten],
-        "before": {"places": places, "proof": before.prove(places)},
-        "after": {"neighbours": around, "proof": after.prove(neighbours)},
-    }
+def prove_forgotten(before: DatasetTree, after: DatasetTree, records: Collection[int]) -> ForgottenProof:
+    """Prove that records were in one data set and are not in the other. Raises ValueError if that is false."""
+    positions = before.positions_of(records)
+    forgotten = [before.commitment(position) for position in positions]
+    neighbours = sorted({position for commitment in forgotten for position in _neighbours(after, commitment)})
+    around = [Neighbour(place=position, commitment=after.commitment(position).hex()) for position in neighbours]
+    return ForgottenProof(
+        commitments=[commitment.hex() for commitment in forgotten],
+        before=PresenceProof(places=positions, proof=before.prove(positions)),
+        after=AbsenceProof(neighbours=around, proof=after.prove(neighbours)),
+    )
 
 
-def _around(tree: DatasetTree, absent: bytes) -> list[int]:
-    """The places beside the one that it would have: two, or one at either end."""
-    place = tree.place(absent)
-    if place < tree.records and tree.commitment(place) == absent:
+def _neighbours(tree: DatasetTree, absent: bytes) -> list[int]:
+    """Return the positions beside an absent commitment: two, or one at either end."""
+    position = tree.position(absent)
+    if position < tree.records and tree.commitment(position) == absent:
         raise ValueError("a record to be proved forgotten is still in the data set")
-    return [beside for beside in (place - 1, place) if 0 <= beside < tree.records]
+    return [neighbour for neighbour in (position - 1, position) if 0 <= neighbour < tree.records]
 
 
 def _fields(dataset: Dataset) -> list[NDArray[np.uint8]]:
-    """What is hashed of each record, as columns of bytes, side by side."""
+    """Return the hashed fields of all records, each as columns of bytes."""
     fields = [dataset.salts, _bytes_of(dataset.records.astype(">u8"))]
     for name in sorted(dataset.arrays):
         label = np.frombuffer(name.encode() + b"\0", np.uint8)
@@ -120,12 +123,12 @@ def _fields(dataset: Dataset) -> list[NDArray[np.uint8]]:
 
 
 def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """As the data set's file has them, little-endian: what is float32 there is hashed as float32."""
+    """Return the bytes as in the data set's file, little-endian: float32 is hashed as float32."""
     return np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8)
 
 
 def _hashes(prefix: bytes, content: bytes, width: int) -> list[bytes]:
-    """The SHA-256 of each `width` bytes. Nearly all the time goes into this loop."""
+    """Return the SHA-256 of each `width` bytes. Nearly all the time is spent in this loop."""
     return [sha256(prefix + content[at : at + width]).digest() for at in range(0, len(content), width)]
 
 
@@ -134,6 +137,6 @@ def _levels(ascending: bytes) -> list[bytes]:
     while len(levels[-1]) > HASH:
         below = levels[-1]
         paired = len(below) // (2 * HASH) * (2 * HASH)
-        # An odd one at the end moves up as it is: so every size is split as RFC 6962 splits it.
+        # An unpaired last node moves up as it is, which splits every size as RFC 6962 does.
         levels.append(b"".join(_hashes(NODE_PREFIX, below[:paired], 2 * HASH)) + below[paired:])
     return levels

@@ -21,8 +21,8 @@ SIGNATURE_LINE = re.compile(r"— (?P<name>[^\s+]+) (?P<value>[A-Za-z0-9+/]+={0,
 CHECKPOINT_TEXT = re.compile(r"(?P<origin>[^\n]+)\n(?P<size>0|[1-9][0-9]*)\n(?P<root>[A-Za-z0-9+/]{43}=)\n")
 
 
-class NotANote(ValueError):
-    """The text is no checkpoint, or what stands below it are no signatures."""
+class InvalidNote(ValueError):
+    """The text is not a checkpoint, or its signature lines are malformed."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Signature:
     key_hash: bytes
     value: bytes
     line: str
-    """As it was written, with its newline."""
+    """The original line, with its newline."""
 
     @property
     def id(self) -> str:
-        """Whose it is, as verifier keys begin."""
+        """Name and key hash, the beginning of the verifier key."""
         return f"{self.name}+{self.key_hash.hex()}"
 
 
@@ -45,12 +45,12 @@ class Note:
     size: int
     root: bytes
     text: str
-    """What the signatures are over."""
+    """The signed text."""
     signatures: Sequence[Signature]
 
 
-def write(signer: StatementSigner, size: int, root: bytes) -> str:
-    """The checkpoint of a tree, signed."""
+def write_checkpoint(signer: StatementSigner, size: int, root: bytes) -> str:
+    """Return the signed checkpoint of a tree."""
     text = f"{signer.origin}\n{size}\n{base64.b64encode(root).decode()}\n"
     value = key_hash(signer.origin, ED25519, signer.public_key) + signer.sign_raw(text.encode())
     return f"{text}\n— {signer.origin} {base64.b64encode(value).decode()}\n"
@@ -60,30 +60,30 @@ def key_hash(name: str, kind: bytes, public_key: bytes) -> bytes:
     return hashlib.sha256(f"{name}\n".encode() + kind + public_key).digest()[:4]
 
 
-def parse(note: str) -> Note:
-    """Take a note apart. Whether its signatures are good is another question."""
-    text, blank, below = note.rpartition("\n\n")
-    found = CHECKPOINT_TEXT.fullmatch(f"{text}\n")
-    if not blank or found is None:
-        raise NotANote("a checkpoint has a name, a size and a root, an empty line, and signatures")
-    root = base64.b64decode(found["root"])
-    return Note(found["origin"], int(found["size"]), root, found[0], parse_signatures(below))
+def parse_note(note: str) -> Note:
+    """Parse a note. Its signatures are not verified."""
+    text, blank, signature_lines = note.rpartition("\n\n")
+    match = CHECKPOINT_TEXT.fullmatch(f"{text}\n")
+    if not blank or match is None:
+        raise InvalidNote("a checkpoint has a name, a size and a root, an empty line, and signatures")
+    root = base64.b64decode(match["root"])
+    return Note(match["origin"], int(match["size"]), root, match[0], parse_signatures(signature_lines))
 
 
 def parse_signatures(lines: str) -> Sequence[Signature]:
-    """Signature lines by themselves, as a witness answers."""
-    *whole, rest = lines.split("\n")
-    if rest:
-        raise NotANote("a signature line ends with a newline")
-    return [_signature(line) for line in whole]
+    """Parse signature lines alone, as a witness returns them."""
+    *complete_lines, remainder = lines.split("\n")
+    if remainder:
+        raise InvalidNote("a signature line ends with a newline")
+    return [_parse_signature(line) for line in complete_lines]
 
 
-def _signature(line: str) -> Signature:
-    found = SIGNATURE_LINE.fullmatch(line)
-    if found is None:
-        raise NotANote("a signature line has a dash, a name and base64")
+def _parse_signature(line: str) -> Signature:
+    match = SIGNATURE_LINE.fullmatch(line)
+    if match is None:
+        raise InvalidNote("a signature line has a dash, a name and base64")
     try:
-        value = base64.b64decode(found["value"], validate=True)
+        value = base64.b64decode(match["value"], validate=True)
     except binascii.Error:
-        raise NotANote("a signature is not base64") from None
-    return Signature(found["name"], value[:4], value[4:], f"{line}\n")
+        raise InvalidNote("a signature is not base64") from None
+    return Signature(match["name"], value[:4], value[4:], f"{line}\n")

@@ -1,10 +1,10 @@
-"""The tree of RFC 6962, kept as tiles of 256 hashes (C2SP tlog-tiles): a few of them hold all that any proof needs.
+"""Merkle tree of RFC 6962, stored as tiles of 256 hashes (C2SP tlog-tiles). Any proof needs only a few tiles.
 
     leaf      SHA-256(0x00 || leaf)
     node      SHA-256(0x01 || left || right); of n leaves, the largest power of two below n are on the left
 
 Tile (0, number) holds the hashes of the leaves from 256 * number on. The root of a full tile is one hash of the tile
-above it. Nothing in a tile ever changes, it only gets longer: every older tree is in the tiles of a younger one.
+above it. Hashes in a tile never change, tiles only grow: the tiles of a tree contain every earlier tree.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HASH_BYTES = 32
 TILE_BYTES = WIDTH * HASH_BYTES
 
 ReadTile = Callable[[int, int], bytes]
-"""From level and number to the hashes of a tile, side by side."""
+"""Maps level and number to the concatenated hashes of a tile."""
 
 
 def leaf_hash(leaf: bytes) -> bytes:
@@ -31,57 +31,58 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def root_of(hashes: Sequence[bytes]) -> bytes:
-    """Of all leaves' hashes. One without a partner goes up as it is: that is where RFC 6962 splits."""
+    """Return the root over leaf hashes. An unpaired last hash moves up as it is, which matches RFC 6962's split."""
     row = list(hashes)
     if not row:
         return hashlib.sha256().digest()
     while len(row) > 1:
-        single = row[-1:] if len(row) % 2 else []
-        row = [node_hash(left, right) for left, right in zip(row[::2], row[1::2], strict=False)] + single
+        unpaired = row[-1:] if len(row) % 2 else []
+        row = [node_hash(left, right) for left, right in zip(row[::2], row[1::2], strict=False)] + unpaired
     return row[0]
 
 
 class Tree:
-    """Roots and proofs from tiles. Each tile is read once."""
+    """Roots and proofs computed from tiles. Each tile is read once."""
 
     def __init__(self, read: ReadTile) -> None:
         self._read = functools.cache(read)
 
     def append(self, size: int, hashes: Sequence[bytes]) -> Mapping[tuple[int, int], bytes]:
-        """The tiles, by level and number, that change when a tree of `size` leaves gets these besides."""
+        """Return the tiles, by level and number, that change when `hashes` are appended to a tree of `size` leaves."""
         changed: dict[tuple[int, int], bytes] = {}
-        level, place, new = 0, size, hashes
+        level, index, new = 0, size, hashes
         while new:
-            first, there = divmod(place, WIDTH)
-            kept = self._read(level, first)[: there * HASH_BYTES] if there else b""
-            row = kept + b"".join(new)
+            first, offset = divmod(index, WIDTH)
+            existing = self._read(level, first)[: offset * HASH_BYTES] if offset else b""
+            row = existing + b"".join(new)
             tiles = [row[start : start + TILE_BYTES] for start in range(0, len(row), TILE_BYTES)]
             changed.update({(level, number): tile for number, tile in enumerate(tiles, start=first)})
-            level, place, new = level + 1, first, [root_of(_split(tile)) for tile in tiles if len(tile) == TILE_BYTES]
+            new = [root_of(_split_hashes(tile)) for tile in tiles if len(tile) == TILE_BYTES]
+            level, index = level + 1, first
         return changed
 
     def leaf(self, index: int) -> bytes:
-        return self._range(index, index + 1)
+        return self._range_root(index, index + 1)
 
     def root(self, size: int) -> bytes:
-        return self._range(0, size) if size else root_of([])
+        return self._range_root(0, size) if size else root_of([])
 
     def inclusion(self, index: int, size: int) -> list[bytes]:
-        """The proof that leaf `index` is in the tree of `size` leaves (RFC 6962, 2.1.1), from the leaf upwards."""
+        """Prove that leaf `index` is in the tree of `size` leaves (RFC 6962, 2.1.1); hashes from the leaf upwards."""
         proof: list[bytes] = []
         start, end = 0, size
         while end - start > 1:
             middle = start + _split_point(end - start)
             if index < middle:
-                proof.append(self._range(middle, end))
+                proof.append(self._range_root(middle, end))
                 end = middle
             else:
-                proof.append(self._range(start, middle))
+                proof.append(self._range_root(start, middle))
                 start = middle
         return proof[::-1]
 
     def consistency(self, old: int, new: int) -> list[bytes]:
-        """The proof that the tree of `old` leaves is the beginning of that of `new` (RFC 6962, 2.1.2)."""
+        """Prove that the tree of `new` leaves begins with the tree of `old` leaves (RFC 6962, 2.1.2)."""
         if old in (0, new):
             return []
         proof: list[bytes] = []
@@ -89,34 +90,34 @@ class Tree:
         while end != old:
             middle = start + _split_point(end - start)
             if old <= middle:
-                proof.append(self._range(middle, end))
+                proof.append(self._range_root(middle, end))
                 end = middle
             else:
-                proof.append(self._range(start, middle))
+                proof.append(self._range_root(start, middle))
                 start = middle
-        known = [self._range(start, end)] if start else []  # from 0 on it is the old root, which the reader has
-        return known + proof[::-1]
+        seed = [self._range_root(start, end)] if start else []  # from 0 on it is the old root, which the reader has
+        return seed + proof[::-1]
 
-    def _range(self, start: int, end: int) -> bytes:
-        """The root over the leaves from `start` to `end`, which begin where a subtree of the whole begins."""
+    def _range_root(self, start: int, end: int) -> bytes:
+        """Return the root over the leaves from `start` to `end`; `start` must be the start of a subtree."""
         size = end - start
         if size & (size - 1) == 0:
-            return self._whole(start, size.bit_length() - 1)
+            return self._subtree_root(start, size.bit_length() - 1)
         middle = start + _split_point(size)
-        return node_hash(self._range(start, middle), self._range(middle, end))
+        return node_hash(self._range_root(start, middle), self._range_root(middle, end))
 
-    def _whole(self, start: int, height: int) -> bytes:
-        """The root of the complete subtree of so many levels: a part of one tile."""
-        level, inside = divmod(height, WIDTH_BITS)
-        number, place = divmod(start >> (level * WIDTH_BITS), WIDTH)
-        hashes = self._read(level, number)[place * HASH_BYTES :]
-        return root_of(_split(hashes[: HASH_BYTES << inside]))
+    def _subtree_root(self, start: int, height: int) -> bytes:
+        """Return the root of the complete subtree of this height, which is a part of one tile."""
+        level, height_in_tile = divmod(height, WIDTH_BITS)
+        number, offset = divmod(start >> (level * WIDTH_BITS), WIDTH)
+        hashes = self._read(level, number)[offset * HASH_BYTES :]
+        return root_of(_split_hashes(hashes[: HASH_BYTES << height_in_tile]))
 
 
 def _split_point(size: int) -> int:
-    """The largest power of two below `size`."""
+    """Return the largest power of two below `size`."""
     return 1 << ((size - 1).bit_length() - 1)
 
 
-def _split(hashes: bytes) -> list[bytes]:
+def _split_hashes(hashes: bytes) -> list[bytes]:
     return [hashes[start : start + HASH_BYTES] for start in range(0, len(hashes), HASH_BYTES)]

@@ -1,8 +1,8 @@
-"""What a deletion was promised: its model's policy is frozen when the request is received.
+"""Policies promised to deletions: the model's policy when the request was received.
 
-Epsilon and level are the promise. Of a batch's frozen policies and the model's own the strictest epsilon and the
-strictest level count: a later policy may demand more of requests that are waiting, never less. Rungs and seconds are
-only the means, taken from the model's own policy: so an operator can allow what a failed deletion lacked, and retry it.
+Epsilon and level are the promise. A batch must meet the strictest epsilon and the strictest level among its frozen
+policies and the model's own: a later policy can ask more of waiting requests, never less. Rungs and seconds are only
+the means and come from the model's own policy, so that an operator can allow more and retry a failed deletion.
 """
 
 from __future__ import annotations
@@ -14,40 +14,41 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from service.store.deletions.lifecycle import OPEN
+from service.store.deletions.lifecycle import OPEN_STATUSES
 from service.store.tables import DeletionTarget
 from vocabulary.levels import LEVELS
 
 
 def freeze(session: Session, model_id: uuid.UUID, policy: Mapping[str, Any]) -> None:
-    """Before a model's policy changes: leave it with every request that was received under it and is not done.
+    """Copy the model's policy to every open request received under it. Called before the policy changes.
 
-    Nothing is written when a request arrives. The caller holds the model's row, and so no request slips in between:
-    each refers to that row, and waits.
+    So nothing needs to be written when a request arrives. The caller holds the model's row. New requests refer to that
+    row and wait, so none is missed.
     """
-    received_under_it = (
+    open_without_policy = (
         DeletionTarget.model_id == model_id,
-        DeletionTarget.status.in_(OPEN),
+        DeletionTarget.status.in_(OPEN_STATUSES),
         DeletionTarget.policy.is_(None),
     )
-    # Locked in the order in which people's changes lock them (interventions.py), so that the two cannot deadlock.
-    locking = select(DeletionTarget.deletion_id).where(*received_under_it).order_by(DeletionTarget.deletion_id)
+    # The same lock order as people's changes (deletions/interventions.py), so that the two cannot deadlock.
+    locking = select(DeletionTarget.deletion_id).where(*open_without_policy).order_by(DeletionTarget.deletion_id)
     session.execute(locking.with_for_update()).all()
-    session.execute(update(DeletionTarget).where(*received_under_it).values(policy=dict(policy)))
+    session.execute(update(DeletionTarget).where(*open_without_policy).values(policy=dict(policy)))
 
 
-def demanded(session: Session, batch_id: uuid.UUID, current: Mapping[str, Any]) -> dict[str, Any]:
-    """What a version must meet that forgets this batch."""
+def required_policy(session: Session, batch_id: uuid.UUID, current: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the policy that the batch's version must meet."""
     frozen = select(DeletionTarget.policy).where(
         DeletionTarget.batch_id == batch_id, DeletionTarget.policy.is_not(None)
     )
-    return strictest(current, [policy for policy in session.scalars(frozen) if policy is not None])
+    return strictest_policy(current, [policy for policy in session.scalars(frozen) if policy is not None])
 
 
-def strictest(current: Mapping[str, Any], frozen: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    demands = [current, *frozen]
-    level = max((policy["level"] for policy in demands), key=LEVELS.index)
+def strictest_policy(current: Mapping[str, Any], frozen: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return `current` with the smallest epsilon and the highest level of all policies."""
+    policies = [current, *frozen]
+    level = max((policy["level"] for policy in policies), key=LEVELS.index)
     rungs = list(current["rungs"])
     if level == "retrained" and "retrain" not in rungs:
         rungs.append("retrain")  # nothing else can keep this promise
-    return {**current, "epsilon": min(policy["epsilon"] for policy in demands), "level": level, "rungs": rungs}
+    return {**current, "epsilon": min(policy["epsilon"] for policy in policies), "level": level, "rungs": rungs}

@@ -1,4 +1,4 @@
-"""Models, their versions and policies, and registration."""
+"""Registry of models: registration, versions, policies and readiness."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from service.store import audit
 from service.store.access.identities import ensure_subjects
 from service.store.artifacts.store import ArtifactStore, adopt, write_ahead
 from service.store.database import Database
-from service.store.datasets.dataset import Dataset, load_arrays, uploaded_dataset
+from service.store.datasets.dataset import Dataset, load_arrays, parse_dataset_upload
 from service.store.datasets.layouts import check_posterior, check_row_count, check_rows
 from service.store.datasets.tensor_files import Content, Piece
 from service.store.datasets.tree import DatasetTree
 from service.store.errors import DiskFull, InvalidRegistration, NotFound
 from service.store.models import policies
-from service.store.paging import Page, Position, Window, cut, newest_first
+from service.store.paging import Page, Position, Window, make_page, newest_first
 from service.store.states import Device
 from service.store.tables import Artifact, Model, Record, Version
 from vocabulary.layouts import UNKNOWN_LAYOUT, Layout
@@ -29,7 +29,7 @@ from vocabulary.posterior_kinds import PosteriorKind
 
 @dataclass(frozen=True)
 class Registration:
-    """A model as an engineer hands it in. `lookups` holds the keyed hash of each row's subject."""
+    """A model to be registered. `lookups` holds the keyed hash of each row's subject."""
 
     name: str
     family: str
@@ -42,7 +42,7 @@ class Registration:
     posterior_kind: PosteriorKind = "variational"
     device: Device = Device.CPU
     layout: Layout = UNKNOWN_LAYOUT
-    """What its tensors must look like, as far as the family is known here."""
+    """Expected tensor shapes; unknown for families whose code is installed only on the workers."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class VersionView:
 
 
 def register(database: Database, artifacts: ArtifactStore, registration: Registration, actor: str) -> uuid.UUID:
-    """Check everything, then store everything: files first, the rows that make them count in one transaction."""
-    dataset = uploaded_dataset(registration.records)
+    """Check the model, store its files, then add all rows in one transaction. Return the model id."""
+    dataset = parse_dataset_upload(registration.records)
     _check_fit(registration, dataset)
-    root = DatasetTree.of(dataset).root
+    root = DatasetTree.from_dataset(dataset).root
     model_id = uuid.uuid4()
     files: dict[str, Sequence[Piece]] = {"posterior": [registration.posterior], "dataset": dataset.pieces()}
     if registration.never_seen is not None:
@@ -84,7 +84,7 @@ def register(database: Database, artifacts: ArtifactStore, registration: Registr
 def _store_files(
     database: Database, artifacts: ArtifactStore, model_id: uuid.UUID, files: Mapping[str, Sequence[Piece]]
 ) -> dict[str, str]:
-    """The digest of each, by kind. On a full disk what was stored makes room at once, not when its row is due."""
+    """Store the files and return their digests by kind. On a full disk, destroy what was stored at once."""
     digests: dict[str, str] = {}
     try:
         for kind, pieces in files.items():
@@ -99,7 +99,7 @@ def _store_files(
 def find_model(session: Session, model_id: uuid.UUID) -> Model:
     model = session.get(Model, model_id)
     if model is None:
-        raise NotFound(f"there is no model {model_id}")
+        raise NotFound(f"model {model_id} not found")
     return model
 
 
@@ -107,31 +107,31 @@ def current_version(session: Session, model_id: uuid.UUID) -> Version:
     return session.scalars(select(Version).where(Version.model_id == model_id, Version.superseded_at.is_(None))).one()
 
 
-def page(session: Session, window: Window) -> Page[tuple[Model, Version]]:
-    """Models with their current versions, newest first."""
+def find_model_page(session: Session, window: Window) -> Page[tuple[Model, Version]]:
+    """Return models with their current versions, newest first."""
     query = select(Model, Version).join(Version, and_(Version.model_id == Model.id, Version.superseded_at.is_(None)))
     rows = [
         (model, version) for model, version in session.execute(newest_first(query, Model.created_at, Model.id, window))
     ]
-    return cut(rows, window, lambda row: Position(row[0].created_at, row[0].id))
+    return make_page(rows, window, lambda row: Position(row[0].created_at, row[0].id))
 
 
-def page_of_versions(session: Session, model_id: uuid.UUID, window: Window) -> Page[VersionView]:
-    """All versions that a model ever had, newest first, with what became of their posteriors."""
+def find_version_page(session: Session, model_id: uuid.UUID, window: Window) -> Page[VersionView]:
+    """Return all versions of a model with the state of their posteriors, newest first."""
     find_model(session, model_id)
-    of_version = and_(Artifact.model_id == Version.model_id, Artifact.digest == Version.posterior_digest)
-    query = select(Version, Artifact).join(Artifact, of_version).where(Version.model_id == model_id)
+    is_posterior = and_(Artifact.model_id == Version.model_id, Artifact.digest == Version.posterior_digest)
+    query = select(Version, Artifact).join(Artifact, is_posterior).where(Version.model_id == model_id)
     rows = session.execute(newest_first(query, Version.created_at, Version.id, window))
     views = [VersionView(version, artifact) for version, artifact in rows]
-    return cut(views, window, lambda view: Position(view.version.created_at, view.version.id))
+    return make_page(views, window, lambda view: Position(view.version.created_at, view.version.id))
 
 
 def change_policy(session: Session, model_id: uuid.UUID, policy: dict[str, Any], actor: str) -> Model:
-    """For requests from now on, and where it is stricter for those that wait. Setting what is set is not logged."""
-    # A claim locks the same row, so that a batch works by the old policy or by the new one.
+    """Set the policy for new requests, and for waiting ones where it is stricter. An unchanged policy is not logged."""
+    # A claim locks the same row, so a batch uses either the old policy or the new one.
     model = session.scalar(select(Model).where(Model.id == model_id).with_for_update())
     if model is None:
-        raise NotFound(f"there is no model {model_id}")
+        raise NotFound(f"model {model_id} not found")
     if model.policy != policy:
         policies.freeze(session, model_id, model.policy)
         audit.record(session, actor, "policy.changed", model_id, old=model.policy, new=policy)
@@ -139,10 +139,10 @@ def change_policy(session: Session, model_id: uuid.UUID, policy: dict[str, Any],
     return model
 
 
-def unchecked(session: Session, model_id: uuid.UUID | None = None) -> Sequence[Version]:
-    """Current versions of which no worker has said yet what can be certified: of one model, or of all."""
-    wanted = select(Version).where(Version.superseded_at.is_(None), Version.readiness.is_(None))
-    return session.scalars(wanted if model_id is None else wanted.where(Version.model_id == model_id)).all()
+def versions_without_readiness(session: Session, model_id: uuid.UUID | None = None) -> Sequence[Version]:
+    """Return current versions whose readiness no worker has checked yet, of one model or of all."""
+    query = select(Version).where(Version.superseded_at.is_(None), Version.readiness.is_(None))
+    return session.scalars(query if model_id is None else query.where(Version.model_id == model_id)).all()
 
 
 def record_readiness(session: Session, version_id: uuid.UUID, readiness: dict[str, Any]) -> None:
@@ -178,7 +178,8 @@ def _add_model(
 def _check_fit(registration: Registration, dataset: Dataset) -> None:
     if len(registration.lookups) != len(dataset.records):
         raise InvalidRegistration(
-            "subjects", f"{len(registration.lookups)} subjects for {len(dataset.records)} rows; give one for each row"
+            "subjects",
+            f"{len(registration.lookups)} subjects for {len(dataset.records)} rows; list one subject per row",
         )
     layout = registration.layout
     check_posterior(layout, registration.posterior_kind, load_arrays("posterior", registration.posterior))

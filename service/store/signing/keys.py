@@ -1,7 +1,7 @@
-"""The keys that sign, and those that once did: their public halves, kept for ever.
+"""Public keys of all signing keys, current and former.
 
-A key is added when it is first used, retired when no process uses it any more, and revoked when somebody else may have
-had it. What a key signed before it was retired or revoked stays good, so none is ever removed.
+A key is added when it is first used, retired when no process uses it any more, and revoked if it may have leaked.
+What a key signed before it was retired or revoked stays valid, so no key is ever removed.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from service.store.tables import SigningKey, now
 
 
 def open_signer(settings: Settings, database: Database) -> StatementSigner:
-    """The signer of this process, its key on the list. A key that may sign no more stops the start."""
+    """Return the signer of this process and add its key. Raise ConfigurationError if it was retired or revoked."""
     try:
         signer = StatementSigner(settings.signing_key_bytes(), settings.origin)
-        _refuse_ended(_listed(database, signer))
+        _require_active(_ensure_added(database, signer))
     except Exception:
-        database.close()  # who opens both at once is left with neither
+        database.close()  # callers open both at once, and are left with neither
         raise
     return signer
 
 
 def add(session: Session, public_key: bytes, actor: str) -> SigningKey:
-    """Put a key on the list. Of two processes that start with it at once, one does."""
+    """Add a key unless it is there. Of two processes that start at once, one adds it."""
     key_id = hashlib.sha256(public_key).hexdigest()
     row = {"key_id": key_id, "public_key": public_key, "created_at": now()}
     added = insert(session, SigningKey).values(row).on_conflict_do_nothing().returning(SigningKey.key_id)
@@ -46,38 +46,38 @@ def add(session: Session, public_key: bytes, actor: str) -> SigningKey:
 
 
 def rotate(session: Session, old: bytes, new: bytes, actor: str) -> tuple[str, str]:
-    """Put the successor of a key on the list; both are good until the old one is retired. Returns their ids."""
-    # The old one may be missing, where it signed before there was a list.
+    """Add the successor of a key and return both ids. Both are valid until the old one is retired."""
+    # The old key may be missing if it signed before keys were listed.
     old_id, new_id = (add(session, key, actor).key_id for key in (old, new))
     audit.record(session, actor, "key.rotated", old_id, successor=new_id)
     return old_id, new_id
 
 
 def retire(session: Session, key_id: str, actor: str) -> None:
-    """From now on what this key signs is refused; what it signed stays good."""
+    """Refuse what this key signs from now on. What it signed before stays valid."""
     key = session.get(SigningKey, key_id, with_for_update=True)
     if key is None or key.retired_at is not None or key.revoked_at is not None:
-        raise NotFound("no key that is in use has this id; `lethe key list` shows them")
+        raise NotFound("no active key has this id; `lethe key list` shows all keys")
     key.retired_at = now()
     audit.record(session, actor, "key.retired", key_id)
 
 
 def revoke(session: Session, key_id: str, at: datetime, reason: str, actor: str) -> None:
-    """What this key signed at `at` or later is refused. The time can be moved to an earlier one, never to a later."""
+    """Refuse what this key signed at `at` or later. The time can be moved back, never forward."""
     key = session.get(SigningKey, key_id, with_for_update=True)
     if key is None or (key.revoked_at is not None and key.revoked_at <= at):
-        raise NotFound("no key that is trusted at that time has this id; `lethe key list` shows them")
+        raise NotFound("no key with this id is trusted at that time; `lethe key list` shows all keys")
     key.revoked_at, key.reason = at, reason
     audit.record(session, actor, "key.revoked", key_id, at=at.isoformat(), reason=reason)
 
 
 def all_keys(session: Session) -> Sequence[SigningKey]:
-    """The newest first."""
+    """Return all keys, newest first."""
     return session.scalars(select(SigningKey).order_by(SigningKey.created_at.desc(), SigningKey.key_id)).all()
 
 
 def keys_for(session: Session, signer: StatementSigner) -> Sequence[SigningKey]:
-    """All keys, that of the signer first. It is there even where the list was lost under a running process."""
+    """Return all keys, the signer's first. It is included even if its row was lost under a running process."""
     keys = all_keys(session)
     own = [key for key in keys if key.key_id == signer.key_id]
     unlisted = SigningKey(key_id=signer.key_id, public_key=signer.public_key, created_at=now())
@@ -90,20 +90,20 @@ def public_pem(key: SigningKey) -> str:
     return pem.decode()
 
 
-def _listed(database: Database, signer: StatementSigner) -> SigningKey:
+def _ensure_added(database: Database, signer: StatementSigner) -> SigningKey:
     with database.reading() as session:
-        known = session.get(SigningKey, signer.key_id)
-    if known is not None:
-        return known
+        key = session.get(SigningKey, signer.key_id)
+    if key is not None:
+        return key
     with database.writing() as session:
         return add(session, signer.public_key, actor="lethe")
 
 
-def _refuse_ended(key: SigningKey) -> None:
+def _require_active(key: SigningKey) -> None:
     if key.retired_at is None and key.revoked_at is None:
         return
-    ended = "revoked" if key.revoked_at else "retired"
+    status = "revoked" if key.revoked_at else "retired"
     raise ConfigurationError(
-        f"the signing key {key.key_id[:8]} was {ended}, so nobody would believe what it signs: "
-        "run `lethe key rotate` to make another, or configure the one that followed it."
+        f"the signing key {key.key_id[:8]} was {status}, so verifiers reject what it signs: "
+        "run `lethe key rotate` to create another, or configure its successor."
     )

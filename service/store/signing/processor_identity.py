@@ -1,8 +1,8 @@
-"""The key and certificate under which Lethe answers as an OpenDSR processor.
+"""Key and certificate of Lethe as an OpenDSR processor.
 
-Platforms check an RSA signature (PKCS#1 v1.5, SHA-256: the padding that live processors verify) by an X.509 certificate
-whose subject alternative name is the processor's domain. Both are made at first start and may be replaced by files from
-a certificate authority.
+Platforms check an RSA signature (PKCS#1 v1.5 with SHA-256, the padding that live platforms verify) with an X.509
+certificate whose subject alternative name is the processor's domain. Both are created at first start and can be
+replaced by files from a certificate authority.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
 
-from service.settings import ConfigurationError, Settings, write_private
+from service.settings import ConfigurationError, Settings, write_private_file
 
 KEY_BITS = 3072
 VALID_FOR = timedelta(days=3650)
@@ -32,12 +32,12 @@ class ProcessorIdentity:
 
     @classmethod
     def load(cls, settings: Settings) -> ProcessorIdentity:
-        """Read key and certificate, making both where neither is there yet."""
+        """Read key and certificate. Create both if neither is configured or present."""
         folder = settings.data_dir / "opendsr"
         key_file = settings.opendsr_key_file or folder / "key.pem"
         certificate_file = settings.opendsr_certificate_file or folder / "certificate.pem"
         if not settings.opendsr_key_file and not settings.opendsr_certificate_file:
-            _make(settings.processor_domain, key_file, certificate_file)
+            _create(settings.processor_domain, key_file, certificate_file)
         return cls._read(settings.processor_domain, key_file, certificate_file)
 
     @classmethod
@@ -49,12 +49,12 @@ class ProcessorIdentity:
         except (OSError, ValueError, TypeError) as error:
             raise ConfigurationError(
                 f"the OpenDSR key or certificate cannot be read ({type(error).__name__}): set LETHE_OPENDSR_KEY_FILE "
-                "and LETHE_OPENDSR_CERTIFICATE_FILE to PEM files that belong together, or unset both"
+                "and LETHE_OPENDSR_CERTIFICATE_FILE to matching PEM files, or unset both"
             ) from None
         if not isinstance(key, rsa.RSAPrivateKey) or key.public_key() != certificate.public_key():
             raise ConfigurationError(
-                "the OpenDSR certificate does not belong to the key, or the key is not RSA: use the RSA key that the "
-                "certificate was requested with"
+                "the OpenDSR certificate does not match the key, or the key is not RSA: use the RSA key that the "
+                "certificate was issued for"
             )
         if domain not in _names(certificate):
             raise ConfigurationError(
@@ -63,7 +63,7 @@ class ProcessorIdentity:
         return cls(domain, pem, key)
 
     def sign(self, body: bytes) -> str:
-        """Base64; the same for the same bytes, so that a repeated answer is repeated whole."""
+        """Return the signature as base64. The same bytes get the same signature, so repeated answers are identical."""
         return base64.b64encode(self._key.sign(body, padding.PKCS1v15(), hashes.SHA256())).decode()
 
 
@@ -75,21 +75,21 @@ def _names(certificate: x509.Certificate) -> list[str]:
     return names.get_values_for_type(x509.DNSName)
 
 
-def _make(domain: str, key_file: Path, certificate_file: Path) -> None:
-    """The key first: of two processes that start at once, both use the key that was there first."""
+def _create(domain: str, key_file: Path, certificate_file: Path) -> None:
+    """Create what is missing, the key first: of two processes that start at once, both use the first one's key."""
     if not key_file.exists():
         key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
         pem = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         with contextlib.suppress(FileExistsError):
-            write_private(key_file, pem.decode())
+            write_private_file(key_file, pem.decode())
     if not certificate_file.exists():
         loaded = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
         if not isinstance(loaded, rsa.RSAPrivateKey):
-            raise ConfigurationError(f"{key_file} does not hold an RSA key: remove it, and one is made")
+            raise ConfigurationError(f"{key_file} does not contain an RSA key: remove it, and Lethe creates one")
         with contextlib.suppress(FileExistsError):
-            write_private(certificate_file, _self_signed(domain, loaded))
+            write_private_file(certificate_file, _self_signed(domain, loaded))
 
 
 def _self_signed(domain: str, key: rsa.RSAPrivateKey) -> str:

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from service.schemas.deletions import CallbackUrl
+from service.schemas.fields import CallbackUrl
 from service.settings.callback_targets import NOT_ENCRYPTED, NOT_PUBLIC, AllowedTargets, is_public
 
 URL = TypeAdapter(CallbackUrl)

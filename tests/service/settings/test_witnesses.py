@@ -20,11 +20,11 @@ def vkey(name: str = "witness.example/w1", kind: bytes = b"\x04") -> str:
 
 
 def test_several_are_read() -> None:
-    one, other = parse_witnesses(f"{vkey()}@https://witness.example/, {vkey('w2')}@http://127.0.0.1:9000/path")
-    assert (one.name, one.url) == ("witness.example/w1", "https://witness.example")
-    assert (other.name, other.url) == ("w2", "http://127.0.0.1:9000/path")
-    assert one.public_key == KEY.public_key().public_bytes_raw()
-    assert one.id == f"witness.example/w1+{one.key_hash.hex()}"
+    first, second = parse_witnesses(f"{vkey()}@https://witness.example/, {vkey('w2')}@http://127.0.0.1:9000/path")
+    assert (first.name, first.url) == ("witness.example/w1", "https://witness.example")
+    assert (second.name, second.url) == ("w2", "http://127.0.0.1:9000/path")
+    assert first.public_key == KEY.public_key().public_bytes_raw()
+    assert first.id == f"witness.example/w1+{first.key_hash.hex()}"
     assert parse_witnesses("") == []
 
 
@@ -49,8 +49,8 @@ def test_a_cosignature_is_over_the_time_and_the_text() -> None:
     (witness,) = parse_witnesses(f"{vkey()}@https://witness.example")
     time = 1_679_315_147
     signed = time.to_bytes(8, "big") + KEY.sign(f"cosignature/v1\ntime {time}\n{TEXT}".encode())
-    assert witness.signed(TEXT, signed)
-    assert not witness.signed(TEXT.replace("7\n", "8\n"), signed)
-    assert not witness.signed(TEXT, (time + 1).to_bytes(8, "big") + signed[8:])
-    assert not witness.signed(TEXT, b"")
-    assert not witness.signed(TEXT, KEY.sign(TEXT.encode()))
+    assert witness.verifies(TEXT, signed)
+    assert not witness.verifies(TEXT.replace("7\n", "8\n"), signed)
+    assert not witness.verifies(TEXT, (time + 1).to_bytes(8, "big") + signed[8:])
+    assert not witness.verifies(TEXT, b"")
+    assert not witness.verifies(TEXT, KEY.sign(TEXT.encode()))

@@ -10,13 +10,13 @@ from sqlalchemy import inspect, select, text
 from service.settings import Settings
 from service.store import migrate
 from service.store.database import Database
-from service.store.deletions import deadlines, opendsr
-from service.store.deletions.creation import NewDeletion
-from service.store.deletions.opendsr import Submission
+from service.store.deletions import deadlines
+from service.store.deletions.creation import DeletionRequest
+from service.store.deletions.opendsr import OpenDsrReference
 from service.store.models.registry import current_version, find_model
 from service.store.signing.statements import StatementSigner
 from service.store.tables import Deletion, DeletionTarget
-from tests.samples import ask, register_sample
+from tests.samples import register_sample, request_deletion, store_deletion
 
 
 def test_up_down_and_up_again(database: Database) -> None:
@@ -45,21 +45,23 @@ def test_a_model_keeps_its_policy(settings: Settings, database: Database) -> Non
 
 def test_a_deletion_gets_its_deadline(settings: Settings, database: Database) -> None:
     register_sample(settings, database)
-    asked = ask(settings, database, 1).deletion
+    deletion = request_deletion(settings, database, 1).deletion
     migrate._run(database, lambda config: command.downgrade(config, "0002"))
     migrate.upgrade(database)
     with database.reading() as session:
-        found = session.get_one(Deletion, asked.id)
-        assert session.scalars(select(DeletionTarget.received_at)).all() == [asked.received_at]
-    assert found.due_at == asked.due_at == deadlines.due("gdpr", asked.received_at)
+        migrated = session.get_one(Deletion, deletion.id)
+        assert session.scalars(select(DeletionTarget.received_at)).all() == [deletion.received_at]
+    assert migrated.due_at == deletion.due_at == deadlines.due("gdpr", deletion.received_at)
 
 
 def test_callback_urls_move_with_their_request(settings: Settings, database: Database) -> None:
-    new = NewDeletion("acme", "gdpr", [b"l" * 32], None, "request-1", 0.0, callback_urls=["https://one.example/"])
+    urls, reference = ["https://one.example/"], OpenDsrReference("acme", uuid.uuid4(), b"m" * 32)
+    request = DeletionRequest(
+        "acme", "gdpr", [b"l" * 32], None, "request-1", 0.0, callback_urls=urls, opendsr=reference
+    )
     with database.writing() as session:
-        signer = StatementSigner(settings.signing_key_bytes())
-        view, _ = opendsr.submit(session, Submission(uuid.uuid4(), b"m" * 32, new), signer)
-    untold = ask(settings, database, 1).deletion
+        view = store_deletion(session, request, StatementSigner(settings.signing_key_bytes()))
+    without_callbacks = request_deletion(settings, database, 1).deletion
     migrate._run(database, lambda config: command.downgrade(config, "0008"))
     with database.engine.connect() as connection:
         assert "one.example" in str(connection.execute(text("SELECT callback_urls FROM opendsr_requests")).scalar_one())
@@ -67,7 +69,7 @@ def test_callback_urls_move_with_their_request(settings: Settings, database: Dat
     migrate.check(database)
     with database.reading() as session:
         assert session.get_one(Deletion, view.deletion.id).callback_urls == ["https://one.example/"]
-        assert session.get_one(Deletion, untold.id).callback_urls is None
+        assert session.get_one(Deletion, without_callbacks.id).callback_urls is None
 
 
 def test_an_up_to_date_database_is_left_alone(database: Database) -> None:

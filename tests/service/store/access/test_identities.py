@@ -24,17 +24,17 @@ HASHER = IdentityHasher(bytes(range(32)))
 
 
 def test_spelling_of_an_email_does_not_matter() -> None:
-    one = HASHER.lookup(Identity("email", "Ada@Example.org "))
-    assert one == HASHER.lookup(Identity("email", "ada@example.org"))
+    lookup = HASHER.lookup(Identity("email", "Ada@Example.org "))
+    assert lookup == HASHER.lookup(Identity("email", "ada@example.org"))
     composed, decomposed = "zo\u00eb@example.org", "zoe\u0308@example.org"
     assert HASHER.lookup(Identity("email", composed)) == HASHER.lookup(Identity("email", decomposed))
 
 
 def test_type_value_and_key_all_matter() -> None:
-    one = HASHER.lookup(Identity("customer_id", "ada"))
-    assert one != HASHER.lookup(Identity("customer_id", "Ada"))
-    assert one != HASHER.lookup(Identity("email", "ada"))
-    assert one != IdentityHasher(bytes(32)).lookup(Identity("customer_id", "ada"))
+    lookup = HASHER.lookup(Identity("customer_id", "ada"))
+    assert lookup != HASHER.lookup(Identity("customer_id", "Ada"))
+    assert lookup != HASHER.lookup(Identity("email", "ada"))
+    assert lookup != IdentityHasher(bytes(32)).lookup(Identity("customer_id", "ada"))
     # The separator keeps type and value apart.
     assert HASHER.lookup(Identity("ab", "c")) != HASHER.lookup(Identity("a", "bc"))
 

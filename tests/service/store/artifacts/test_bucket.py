@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.store.artifacts import bucket as artifact_bucket
 from service.store.artifacts.bucket import ArtifactBucket
 from service.store.artifacts.store import draft_name
-from service.store.errors import ArtifactDamaged, ArtifactsAway, Gone
+from service.store.errors import ArtifactDamaged, ArtifactsUnavailable, Gone
 from tests.s3_server import BUCKET, S3Server
 
 MODEL = uuid.uuid4()
@@ -31,15 +30,15 @@ def object_file(s3: S3Server, url: str, digest: str) -> Path:
 
 
 def test_another_host_sees_the_same(s3: S3Server, url: str) -> None:
-    here, there = ArtifactBucket(url), ArtifactBucket(url)
-    assert list(there.files()) == []
-    digest = here.put(MODEL, b"content")
-    assert there.get(MODEL, digest) == b"content"
-    assert [file.name for file in there.files()] == [digest]
-    there.destroy(MODEL, digest)
+    first, second = ArtifactBucket(url), ArtifactBucket(url)
+    assert list(second.files()) == []
+    digest = first.put(MODEL, b"content")
+    assert second.get(MODEL, digest) == b"content"
+    assert [file.name for file in second.files()] == [digest]
+    second.destroy(MODEL, digest)
     with pytest.raises(Gone):
-        here.get(MODEL, digest)
-    assert list(here.files()) == []
+        first.get(MODEL, digest)
+    assert list(first.files()) == []
 
 
 def test_a_large_file_goes_up_in_parts(s3: S3Server, url: str) -> None:
@@ -59,8 +58,8 @@ def test_an_upload_that_breaks_off_shows_nothing(url: str, monkeypatch: pytest.M
         file.write(b"half")
         raise ConnectionResetError
 
-    monkeypatch.setattr(artifact_bucket, "_write", break_off)
-    with pytest.raises(ArtifactsAway, match="ConnectionResetError"):
+    monkeypatch.setattr("service.store.artifacts.bucket._write", break_off)
+    with pytest.raises(ArtifactsUnavailable, match="ConnectionResetError"):
         bucket.put(MODEL, b"half of it")
     assert list(bucket.files()) == []
 
@@ -97,18 +96,18 @@ def test_a_store_that_keeps_what_it_says_it_deleted_is_not_believed(url: str, mo
     bucket = ArtifactBucket(url)
     digest = bucket.put(MODEL, b"content")
     monkeypatch.setattr(bucket._files, "rm_file", lambda key: None)
-    with pytest.raises(ArtifactsAway, match="still has it"):
+    with pytest.raises(ArtifactsUnavailable, match="still has a file"):
         bucket.destroy(MODEL, digest)
 
 
 def test_a_bucket_that_is_not_there_is_told(s3: S3Server) -> None:
-    with pytest.raises(ArtifactsAway, match="LETHE_ARTIFACT_URL"):
+    with pytest.raises(ArtifactsUnavailable, match="LETHE_ARTIFACT_URL"):
         ArtifactBucket("s3://another-bucket/prefix").put(MODEL, b"content")
 
 
 def test_wrong_credentials_are_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(ArtifactsAway) as caught:
+    with pytest.raises(ArtifactsUnavailable) as caught:
         ArtifactBucket(url).put(MODEL, b"content")
     assert "wrong" not in str(caught.value)
 
@@ -144,6 +143,6 @@ def test_where_a_put_is_not_atomic_a_draft_is_moved(monkeypatch: pytest.MonkeyPa
         raise OSError("no")
 
     monkeypatch.setattr(bucket._files, "mv", refuse)
-    with pytest.raises(ArtifactsAway):
+    with pytest.raises(ArtifactsUnavailable):
         bucket.put(MODEL, b"other")
     assert [file.name for file in bucket.files()] == [digest]

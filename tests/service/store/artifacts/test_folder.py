@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from service.store.artifacts import folder as artifact_folder
-from service.store.artifacts.folder import ArtifactFolder
+from service.store.artifacts.folder import OVERWRITE_BYTES, ArtifactFolder
+from service.store.artifacts.store import draft_name
 from service.store.errors import ArtifactDamaged, DiskFull, Gone
 from tests.full_disk import drafts_on_a_full_disk
 
@@ -37,7 +37,7 @@ def test_a_changed_file_is_noticed(folder: ArtifactFolder) -> None:
 
 def test_what_is_destroyed_was_overwritten_before(folder: ArtifactFolder, tmp_path: Path) -> None:
     """Another name of the same file shows what became of its blocks."""
-    content = os.urandom(artifact_folder.AT_ONCE + 5)
+    content = os.urandom(OVERWRITE_BYTES + 5)
     digest = folder.put(MODEL, content)
     (tmp_path / "witness").hardlink_to(folder.path(MODEL, digest))
     folder.destroy(MODEL, digest)
@@ -76,7 +76,7 @@ def test_a_full_disk_leaves_what_was_there(folder: ArtifactFolder, monkeypatch: 
 def test_only_what_we_could_have_written_is_listed(folder: ArtifactFolder, tmp_path: Path) -> None:
     digest = folder.put(MODEL, b"content")
     path = folder.path(MODEL, digest)
-    draft = path.with_name(artifact_folder.draft_name(digest))
+    draft = path.with_name(draft_name(digest))
     draft.touch()
     for foreign in (path.with_name("notes.txt"), path.with_name(digest.upper()), tmp_path / "artifacts" / "README"):
         foreign.touch()

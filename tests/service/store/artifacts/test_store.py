@@ -14,7 +14,7 @@ from service.store.artifacts.folder import ArtifactFolder
 from service.store.artifacts.location import open_artifacts
 from service.store.artifacts.store import ArtifactStore, adopt, destroy_due, schedule_destruction, write_ahead
 from service.store.database import Database
-from service.store.errors import ArtifactsAway, Gone
+from service.store.errors import ArtifactsUnavailable, Gone
 from service.store.models.registry import current_version
 from service.store.tables import Artifact, AuditEntry, now
 from tests import samples
@@ -30,8 +30,8 @@ def artifacts(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
         return ArtifactFolder(tmp_path / "artifacts")
     if request.param == "s3":
         request.getfixturevalue("s3")
-    place = BUCKET if request.param == "s3" else ""
-    return ArtifactBucket(f"{request.param}://{place}/{uuid.uuid4()}")
+    bucket = BUCKET if request.param == "s3" else ""
+    return ArtifactBucket(f"{request.param}://{bucket}/{uuid.uuid4()}")
 
 
 def make_due(database: Database, digest: str) -> None:
@@ -128,7 +128,7 @@ def test_what_was_destroyed_before_it_was_needed_is_not_adopted(database: Databa
     digest = write_ahead(database, folder, MODEL, "dataset", b"content")
     make_due(database, digest)
     destroy_due(database, folder)
-    with pytest.raises(ArtifactsAway, match="try again"), database.writing() as session:
+    with pytest.raises(ArtifactsUnavailable, match="try again"), database.writing() as session:
         adopt(session, MODEL, digest)
 
 

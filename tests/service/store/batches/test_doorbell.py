@@ -27,8 +27,8 @@ def client(settings: Settings) -> Iterator[redis.Redis]:
 
 
 def arguments(message: bytes) -> list[Any]:
-    found: list[Any] = json.loads(base64.b64decode(json.loads(message)["body"]))[0]
-    return found
+    message_arguments: list[Any] = json.loads(base64.b64decode(json.loads(message)["body"]))[0]
+    return message_arguments
 
 
 def test_a_model_that_needs_a_gpu_has_a_queue_of_its_own(
@@ -58,8 +58,8 @@ def test_a_model_that_nobody_knows_wakes_any_worker(
 
 
 def test_a_database_that_is_away_makes_no_noise(settings: Settings) -> None:
-    away = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
-    doorbell = Doorbell(settings.broker, away)
+    unreachable = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
+    doorbell = Doorbell(settings.broker, unreachable)
     assert doorbell.ring(uuid.uuid4()) is False
     doorbell.close()
-    away.close()
+    unreachable.close()

@@ -67,7 +67,7 @@ def test_only_one_of_many_workers_gets_the_batch(settings: Settings, database: D
     samples.request_deletion(settings, database, 1)
     with ThreadPoolExecutor(8) as pool:
         claims = list(pool.map(lambda _: claim(database, model_id), range(16)))
-    assert sum(found is not None for found in claims) == 1
+    assert sum(claimed is not None for claimed in claims) == 1
 
 
 def test_a_later_request_waits_for_the_next_batch(settings: Settings, database: Database) -> None:

@@ -24,7 +24,7 @@ def claim(
         return claim_batch(session, model_id, "worker", ClaimTerms(30, 3, window_seconds, limits), turn)
 
 
-def taken(claimed: Claim | None) -> list[uuid.UUID]:
+def claimed_ids(claimed: Claim | None) -> list[uuid.UUID]:
     assert claimed is not None
     return [deletion_id for deletion_id, _ in claimed.requests]
 
@@ -34,8 +34,8 @@ def end(database: Database, claimed: Claim | None) -> None:
     assert claimed is not None
     with database.writing() as session:
         end_batch(session, claimed.batch_id, BatchStatus.PUBLISHED)
-        done = update(DeletionTarget).where(DeletionTarget.batch_id == claimed.batch_id)
-        session.execute(done.values(status=DeletionStatus.COMPLETED))
+        targets = update(DeletionTarget).where(DeletionTarget.batch_id == claimed.batch_id)
+        session.execute(targets.values(status=DeletionStatus.COMPLETED))
 
 
 def change(database: Database, deletion_id: uuid.UUID, **columns: object) -> None:
@@ -45,25 +45,25 @@ def change(database: Database, deletion_id: uuid.UUID, **columns: object) -> Non
 
 def limit(database: Database, deletion_id: uuid.UUID, batch_limit: int) -> None:
     with database.writing() as session:
-        one = update(DeletionTarget).where(DeletionTarget.deletion_id == deletion_id)
-        session.execute(one.values(batch_limit=batch_limit))
+        target = update(DeletionTarget).where(DeletionTarget.deletion_id == deletion_id)
+        session.execute(target.values(batch_limit=batch_limit))
 
 
 def test_the_earliest_deadline_comes_first_and_the_batch_ends_at_its_limit(
     settings: Settings, database: Database
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    asked = [samples.request_deletion(settings, database, number).deletion.id for number in range(5)]
-    change(database, asked[4], due_at=now() + timedelta(days=1))
-    change(database, asked[2], due_at=now() - timedelta(days=1))
-    order = [asked[2], asked[4], asked[0], asked[1], asked[3]]
-    limits, seen = Limits(most_deletions=2), []
+    deletion_ids = [samples.request_deletion(settings, database, number).deletion.id for number in range(5)]
+    change(database, deletion_ids[4], due_at=now() + timedelta(days=1))
+    change(database, deletion_ids[2], due_at=now() - timedelta(days=1))
+    order = [deletion_ids[2], deletion_ids[4], deletion_ids[0], deletion_ids[1], deletion_ids[3]]
+    limits, batches = Limits(most_deletions=2), []
     for size in (2, 2, 1):
         claimed = claim(database, model_id, limits)
-        assert len(taken(claimed)) == size
-        seen.append(set(taken(claimed)))
+        assert len(claimed_ids(claimed)) == size
+        batches.append(set(claimed_ids(claimed)))
         end(database, claimed)
-    assert seen == [set(order[:2]), set(order[2:4]), set(order[4:])]
+    assert batches == [set(order[:2]), set(order[2:4]), set(order[4:])]
     assert claim(database, model_id, limits) is None
 
 
@@ -85,22 +85,22 @@ def test_a_deletion_that_is_more_than_the_share_by_itself_is_taken_alone(
     model_id = samples.register_sample(settings, database)
     large = samples.request_deletion(settings, database, *range(8)).deletion.id
     samples.request_deletion(settings, database, 9)
-    assert taken(claim(database, model_id, Limits(largest_fraction=0.1))) == [large]
+    assert claimed_ids(claim(database, model_id, Limits(largest_fraction=0.1))) == [large]
 
 
 def test_a_batch_is_as_small_as_the_smallest_limit_in_it(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    asked = [samples.request_deletion(settings, database, number).deletion.id for number in range(6)]
-    limit(database, asked[2], 3)
-    limit(database, asked[4], 1)
+    deletion_ids = [samples.request_deletion(settings, database, number).deletion.id for number in range(6)]
+    limit(database, deletion_ids[2], 3)
+    limit(database, deletion_ids[4], 1)
     sizes = []
     for _ in range(3):
         claimed = claim(database, model_id, Limits())
-        sizes.append(set(taken(claimed)))
+        sizes.append(set(claimed_ids(claimed)))
         end(database, claimed)
     # The fourth has no limit, and yet the fifth may not join it.
-    assert sizes == [set(asked[:3]), {asked[3]}, {asked[4]}]
-    assert taken(claim(database, model_id, Limits())) == [asked[5]]
+    assert sizes == [set(deletion_ids[:3]), {deletion_ids[3]}, {deletion_ids[4]}]
+    assert claimed_ids(claim(database, model_id, Limits())) == [deletion_ids[5]]
 
 
 def test_what_is_erased_already_is_completed_on_the_way(settings: Settings, database: Database) -> None:
@@ -110,7 +110,7 @@ def test_what_is_erased_already_is_completed_on_the_way(settings: Settings, data
     waiting = samples.request_deletion(settings, database, 2).deletion.id
     with database.writing() as session:
         session.execute(delete(Record).where(Record.record.in_(range(4, 8))))
-    assert taken(claim(database, model_id, Limits(most_deletions=2))) == [waiting]
+    assert claimed_ids(claim(database, model_id, Limits(most_deletions=2))) == [waiting]
     with database.reading() as session:
         statuses = dict(session.execute(select(Deletion.id, Deletion.status)).all())
     assert statuses == {**dict.fromkeys(erased, "completed"), waiting: "running"}
@@ -122,9 +122,9 @@ def test_a_deletion_in_backoff_does_not_ride_along_in_a_long_window(settings: Se
     with database.writing() as session:
         soon = now() + timedelta(minutes=5)
         for deletion_id, attempts in ((failed, 1), (fresh, 0)):
-            one = update(DeletionTarget).where(DeletionTarget.deletion_id == deletion_id)
-            session.execute(one.values(not_before=soon, attempts=attempts))
-    assert set(taken(claim(database, model_id, Limits(), window_seconds=3600))) == {fresh, due}
+            target = update(DeletionTarget).where(DeletionTarget.deletion_id == deletion_id)
+            session.execute(target.values(not_before=soon, attempts=attempts))
+    assert set(claimed_ids(claim(database, model_id, Limits(), window_seconds=3600))) == {fresh, due}
 
 
 def test_a_doorbell_is_answered_by_the_first_batch_that_begins_after_it(settings: Settings, database: Database) -> None:

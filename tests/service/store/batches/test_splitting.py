@@ -22,9 +22,9 @@ TERMS = ClaimTerms(lease_seconds=30, max_attempts=2, window_seconds=0)
 def claim(database: Database, model_id: uuid.UUID) -> Claim:
     with database.writing() as session:
         session.execute(update(DeletionTarget).values(not_before=now()))  # nobody waits for the backoff
-        found = claim_batch(session, model_id, "worker", TERMS)
-    assert found is not None
-    return found
+        claimed = claim_batch(session, model_id, "worker", TERMS)
+    assert claimed is not None
+    return claimed
 
 
 def fail(database: Database, claimed: Claim, *, permanent: bool, splits: bool = True) -> Batch:

@@ -56,13 +56,13 @@ def test_each_change_of_status_is_written_for_each_url(settings: Settings, datab
     with database.writing() as session:
         interventions.retry(session, deletion.id, None, "operator")
         interventions.cancel(session, deletion.id, None, "operator")
-    found = rows(database)
-    told = [(row.sequence, row.url, row.message["status"]) for row in found]
+    callbacks = rows(database)
+    messages = [(row.sequence, row.url, row.message["status"]) for row in callbacks]
     statuses = ("running", "failed", "pending", "cancelled")
     expected = [(url, status) for status in statuses for url in URLS]
-    assert told == [(number, *pair) for number, pair in enumerate(expected, 1)]
-    assert {row.deletion_id for row in found} == {deletion.id}
-    assert {row.status for row in found} == {"pending"}
+    assert messages == [(number, *pair) for number, pair in enumerate(expected, 1)]
+    assert {row.deletion_id for row in callbacks} == {deletion.id}
+    assert {row.status for row in callbacks} == {"pending"}
 
 
 def test_what_is_rolled_back_is_told_to_nobody(settings: Settings, database: Database) -> None:
@@ -105,16 +105,16 @@ def test_only_the_first_unsent_of_each_deletion_and_url_is_claimed(settings: Set
     samples.request_deletion(settings, database, 1, callback_urls=URLS)
     run_and_fail(database, model_id)
     first = claim(database)
-    assert sorted((one.sequence, one.url) for one in first) == [(1, URLS[0]), (2, URLS[1])]
+    assert sorted((callback.sequence, callback.url) for callback in first) == [(1, URLS[0]), (2, URLS[1])]
     assert claim(database) == []  # both are held, and those behind them wait
-    by_url = {one.url: one for one in first}
+    by_url = {callback.url: callback for callback in first}
     with database.writing() as session:
         assert outbox.mark_delivered(session, by_url[URLS[0]])
         assert outbox.mark_failed(session, by_url[URLS[1]], "no answer", now() + timedelta(hours=1))
-    assert [(one.sequence, one.url) for one in claim(database)] == [(3, URLS[0])]
+    assert [(callback.sequence, callback.url) for callback in claim(database)] == [(3, URLS[0])]
     with database.writing() as session:  # one that is given up no longer keeps the next one back
         session.execute(update(Callback).where(Callback.sequence == 2).values(status=CallbackStatus.DEAD))
-    assert [(one.sequence, one.url) for one in claim(database)] == [(4, URLS[1])]
+    assert [(callback.sequence, callback.url) for callback in claim(database)] == [(4, URLS[1])]
 
 
 def test_a_lost_lease_is_claimed_anew_and_its_old_holder_says_nothing(settings: Settings, database: Database) -> None:
@@ -138,7 +138,9 @@ def test_two_who_claim_at_once_share_the_rows(settings: Settings, database: Data
     for _ in range(12):
         samples.request_deletion(settings, database, NOBODY, callback_urls=URLS[:1])
     with ThreadPoolExecutor(4) as pool:
-        claims = [one.id for taken in pool.map(lambda _: claim(database, limit=4), range(8)) for one in taken]
+        claims = [
+            callback.id for claimed in pool.map(lambda _: claim(database, limit=4), range(8)) for callback in claimed
+        ]
     assert len(claims) == len(set(claims)) == 12
 
 
@@ -154,10 +156,10 @@ def test_what_is_given_up_is_logged_by_its_host_only_and_can_be_sent_again(
     assert claim(database) == []
     with database.writing() as session:
         outbox.resend(session, claimed.id, "operator")
-    (again,) = claim(database)
-    assert (again.id, again.message, again.attempts) == (claimed.id, claimed.message, 1)
+    (resent,) = claim(database)
+    assert (resent.id, resent.message, resent.attempts) == (claimed.id, claimed.message, 1)
     with database.writing() as session:
-        outbox.mark_delivered(session, again)
+        outbox.mark_delivered(session, resent)
     with database.reading() as session:
         query = select(AuditEntry).where(AuditEntry.action.like("callback.%")).order_by(AuditEntry.id)
         entries = session.scalars(query).all()

@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from service.store.datasets.dataset import Dataset, stored_dataset, uploaded_dataset
-from service.store.datasets.tree import commitments
+from service.store.datasets.dataset import Dataset, load_dataset, parse_dataset_upload
+from service.store.datasets.tree import commit_records
 from service.store.errors import InvalidRegistration
 
 CONTENT = save({"x": np.arange(12.0).reshape(6, 2)})
 
 
 def test_rows_get_a_number_and_a_salt_that_nobody_knows() -> None:
-    first, second = uploaded_dataset(CONTENT), uploaded_dataset(CONTENT)
+    first, second = parse_dataset_upload(CONTENT), parse_dataset_upload(CONTENT)
     assert first.records.tolist() == list(range(6))
     assert len({salt.tobytes() for salt in (*first.salts, *second.salts)}) == 12
 
 
 def test_what_is_stored_is_read_back_without_the_rows_that_went() -> None:
-    dataset = uploaded_dataset(CONTENT)
+    dataset = parse_dataset_upload(CONTENT)
     kept = [0, 2, 3, 5]
-    stored = stored_dataset(b"".join(dataset.without([1, 4]).pieces()))
+    stored = load_dataset(b"".join(dataset.without([1, 4]).pieces()))
     assert stored.records.tolist() == kept
     assert set(stored.arrays) == {"x"}  # a model is never fitted to salts
     assert np.array_equal(stored.arrays["x"], dataset.arrays["x"][kept])
@@ -31,27 +31,27 @@ def test_what_is_stored_is_read_back_without_the_rows_that_went() -> None:
 
 def test_rows_in_float32_stay_what_they_are_and_are_committed_to_as_such() -> None:
     rows = np.linspace(0, 1, 12, dtype=np.float32).reshape(6, 2)
-    dataset = uploaded_dataset(save({"x": rows}))
-    stored = stored_dataset(b"".join(dataset.without([1, 4]).pieces()))
+    dataset = parse_dataset_upload(save({"x": rows}))
+    stored = load_dataset(b"".join(dataset.without([1, 4]).pieces()))
     assert stored.arrays["x"].dtype == np.float32
     assert np.array_equal(stored.arrays["x"], rows[[0, 2, 3, 5]])
     wider = Dataset({"x": stored.arrays["x"].astype(np.float64)}, stored.records, stored.salts)
     expected = sha256(
         b"lethe-record-v1\0" + stored.salts[1].tobytes() + (2).to_bytes(8, "big") + b"x\0" + rows[2].tobytes()
     )
-    assert commitments(stored)[1] == expected.digest() != commitments(wider)[1]
-    assert commitments(dataset)[2] == commitments(stored)[1]
+    assert commit_records(stored)[1] == expected.digest() != commit_records(wider)[1]
+    assert commit_records(dataset)[2] == commit_records(stored)[1]
 
 
 def test_the_file_forgets_the_salt_with_the_row() -> None:
-    dataset = uploaded_dataset(CONTENT)
+    dataset = parse_dataset_upload(CONTENT)
     content = b"".join(dataset.without([1, 4]).pieces())
     assert [salt.tobytes() in content for salt in dataset.salts] == [True, False, True, True, False, True]
 
 
 def test_a_file_from_before_there_were_salts_gets_fresh_ones() -> None:
     old = save({"x": np.zeros((6, 2)), "record": np.arange(6)})
-    first, second = stored_dataset(old), stored_dataset(old)
+    first, second = load_dataset(old), load_dataset(old)
     assert len({salt.tobytes() for salt in (*first.salts, *second.salts)}) == 12
     assert load(b"".join(first.pieces())).keys() == {"x", "record", "salt"}
 
@@ -59,4 +59,4 @@ def test_a_file_from_before_there_were_salts_gets_fresh_ones() -> None:
 @pytest.mark.parametrize("name", ["record", "salt"])
 def test_names_of_ours_are_reserved(name: str) -> None:
     with pytest.raises(InvalidRegistration, match=f"'{name}' is reserved"):
-        uploaded_dataset(save({"x": np.zeros((6, 2)), name: np.zeros(6)}))
+        parse_dataset_upload(save({"x": np.zeros((6, 2)), name: np.zeros(6)}))

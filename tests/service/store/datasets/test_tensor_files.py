@@ -24,16 +24,16 @@ ARRAYS = {
 WHOLE = save(ARRAYS)
 
 
-def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
-    return set(one) == set(other) and all(
-        one[name].dtype == other[name].dtype and np.array_equal(one[name], other[name]) for name in one
+def same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
+    return set(first) == set(second) and all(
+        first[name].dtype == second[name].dtype and np.array_equal(first[name], second[name]) for name in first
     )
 
 
 def test_a_file_of_the_library_is_viewed_without_a_copy() -> None:
-    found = view_arrays(WHOLE)
-    assert same(found, ARRAYS)
-    assert all(not array.flags.owndata for array in found.values())
+    arrays = view_arrays(WHOLE)
+    assert same(arrays, ARRAYS)
+    assert all(not array.flags.owndata for array in arrays.values())
 
 
 def test_the_library_reads_what_we_write() -> None:
@@ -98,16 +98,16 @@ def test_what_is_no_safetensors_file_is_refused(content: bytes) -> None:
 @given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), min_size=1, max_size=3))
 def test_a_damaged_file_is_refused_or_read_as_the_library_reads_it(changes: list[tuple[int, int]]) -> None:
     damaged = bytearray(WHOLE)
-    for place, value in changes:
-        damaged[place] = value
+    for index, value in changes:
+        damaged[index] = value
     content = bytes(damaged)
     try:
-        found = view_arrays(content)
+        arrays = view_arrays(content)
     except ValueError:
         return
     try:
         expected = load(content)
     except SafetensorError:
         return  # it asks for more, such as names in the order of their places: a worker then says so
-    assert set(found) == set(expected)
-    assert all(found[name].tobytes() == expected[name].tobytes() for name in found)
+    assert set(arrays) == set(expected)
+    assert all(arrays[name].tobytes() == expected[name].tobytes() for name in arrays)

@@ -1,4 +1,4 @@
-"""Proofs are judged by a checker of this file, which follows the definition and knows nothing of how they were made."""
+"""Proofs are checked by a verifier in this file that follows the definition, independently of the implementation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.store.datasets import tree as dataset_tree
 from service.store.datasets.dataset import Dataset
-from service.store.datasets.tree import DatasetTree, commitments, forgotten_proof
+from service.store.datasets.tree import DatasetTree, commit_records, prove_forgotten
 
-Says = dict[str, Any]
+Claims = dict[str, Any]
 
 
 def some_dataset(rows: int, seed: int = 3) -> Dataset:
@@ -40,24 +39,24 @@ def test_a_commitment_is_over_salt_number_and_row(monkeypatch: pytest.MonkeyPatc
         ).digest()
         for row in range(3)
     ]
-    assert commitments(dataset) == expected
-    monkeypatch.setattr(dataset_tree, "AT_ONCE", 1)  # a row at a time
-    assert commitments(dataset) == expected
+    assert commit_records(dataset) == expected
+    monkeypatch.setattr("service.store.datasets.tree.AT_ONCE", 1)  # a row at a time
+    assert commit_records(dataset) == expected
 
 
 def test_the_root_is_that_of_rfc_6962() -> None:
     for rows in range(1, 35):
         dataset = some_dataset(rows)
-        tree = DatasetTree.of(dataset)
-        assert (tree.root, tree.records) == (root_over(sorted(commitments(dataset))).hex(), rows)
+        tree = DatasetTree.from_dataset(dataset)
+        assert (tree.root, tree.records) == (root_over(sorted(commit_records(dataset))).hex(), rows)
 
 
-def test_places_are_in_order_also_of_commitments_that_end_in_zero() -> None:
+def test_positions_are_in_order_also_for_commitments_that_end_in_zero() -> None:
     dataset = some_dataset(2000)
-    tree, ascending = DatasetTree.of(dataset), sorted(commitments(dataset))
+    tree, ascending = DatasetTree.from_dataset(dataset), sorted(commit_records(dataset))
     assert any(commitment.endswith(b"\0") for commitment in ascending)
-    assert [tree.commitment(place) for place in range(2000)] == ascending
-    assert [tree.place(commitment) for commitment in ascending] == list(range(2000))
+    assert [tree.commitment(position) for position in range(2000)] == ascending
+    assert [tree.position(commitment) for commitment in ascending] == list(range(2000))
 
 
 @st.composite
@@ -72,91 +71,91 @@ def forgettings(draw: st.DrawFn) -> tuple[Dataset, set[int]]:
 @given(forgettings(), st.data())
 def test_whatever_was_forgotten_is_proved_so(forgetting: tuple[Dataset, set[int]], data: st.DataObject) -> None:
     dataset, batch = forgetting
-    asked = data.draw(st.sets(st.sampled_from(sorted(batch)), min_size=1))  # one deletion of the batch
-    says = said(dataset, batch, asked)
-    own = dict(zip(dataset.records.tolist(), commitments(dataset), strict=True))
-    assert says["forgotten"]["commitments"] == sorted(own[record].hex() for record in asked)
-    assert holds(says)
+    records = data.draw(st.sets(st.sampled_from(sorted(batch)), min_size=1))  # of one deletion in the batch
+    claims = make_claims(dataset, batch, records)
+    commitments = dict(zip(dataset.records.tolist(), commit_records(dataset), strict=True))
+    assert claims["forgotten"]["commitments"] == sorted(commitments[record].hex() for record in records)
+    assert verify(claims)
 
 
 def test_a_record_that_is_still_there_or_never_was_is_not_proved_gone() -> None:
     dataset = some_dataset(20)
-    before, after = DatasetTree.of(dataset), DatasetTree.of(dataset.without([6, 9]))
+    before, after = DatasetTree.from_dataset(dataset), DatasetTree.from_dataset(dataset.without([6, 9]))
     with pytest.raises(ValueError, match="still in the data set"):
-        forgotten_proof(before, after, [6, 12])
+        prove_forgotten(before, after, [6, 12])
     for unknown in (-1, 7, 60):
         with pytest.raises(ValueError, match="not in the data set"):
-            forgotten_proof(before, after, [6, unknown])
+            prove_forgotten(before, after, [6, unknown])
 
 
-def drop_neighbour(says: Says) -> None:
-    says["forgotten"]["after"]["neighbours"].pop()
+def drop_neighbour(claims: Claims) -> None:
+    claims["forgotten"]["after"]["neighbours"].pop()
 
 
-def drop_neighbour_and_open_its_hash(says: Says) -> None:
-    """As if it had not been wanted: the proof fits, but nobody knows what is beside the gap."""
+def drop_neighbour_and_open_its_hash(claims: Claims) -> None:
+    """The proof is consistent without the neighbour, but it does not show what is beside the gap."""
     dataset, batch = some_dataset(25), {0, 30}
-    after = DatasetTree.of(dataset.without(batch))
-    neighbours = says["forgotten"]["after"]["neighbours"]
+    after = DatasetTree.from_dataset(dataset.without(batch))
+    neighbours = claims["forgotten"]["after"]["neighbours"]
     del neighbours[0]
-    says["forgotten"]["after"]["proof"] = after.prove(one["place"] for one in neighbours)
+    claims["forgotten"]["after"]["proof"] = after.prove(neighbour["place"] for neighbour in neighbours)
 
 
-def move_a_place(says: Says) -> None:
-    says["forgotten"]["before"]["places"][0] += 1
+def move_a_place(claims: Claims) -> None:
+    claims["forgotten"]["before"]["places"][0] += 1
 
 
-def move_a_neighbour(says: Says) -> None:
-    says["forgotten"]["after"]["neighbours"][0]["place"] -= 1
+def move_a_neighbour(claims: Claims) -> None:
+    claims["forgotten"]["after"]["neighbours"][0]["place"] -= 1
 
 
-def name_a_retained_record(says: Says) -> None:
-    says["forgotten"]["commitments"][0] = says["forgotten"]["after"]["neighbours"][0]["commitment"]
+def name_a_retained_record(claims: Claims) -> None:
+    claims["forgotten"]["commitments"][0] = claims["forgotten"]["after"]["neighbours"][0]["commitment"]
 
 
-def prove_a_retained_record(says: Says) -> None:
-    """All is right about the data set before; in the one after it has neighbours too, but stands between them."""
+def prove_a_retained_record(claims: Claims) -> None:
+    """Correct for the data set before; in the one after, the record stands between its claimed neighbours."""
     dataset = some_dataset(25)
-    before, after = DatasetTree.of(dataset), DatasetTree.of(dataset.without([0, 30]))
-    (place,) = before.places_of([12])
-    commitment = before.commitment(place)
-    around = [after.place(commitment) - 1, after.place(commitment) + 1]
-    neighbours = [{"place": one, "commitment": after.commitment(one).hex()} for one in around]
-    says["forgotten"] = {
+    before, after = DatasetTree.from_dataset(dataset), DatasetTree.from_dataset(dataset.without([0, 30]))
+    (position,) = before.positions_of([12])
+    commitment = before.commitment(position)
+    around = [after.position(commitment) - 1, after.position(commitment) + 1]
+    neighbours = [{"place": index, "commitment": after.commitment(index).hex()} for index in around]
+    claims["forgotten"] = {
         "commitments": [commitment.hex()],
-        "before": {"places": [place], "proof": before.prove([place])},
+        "before": {"places": [position], "proof": before.prove([position])},
         "after": {"neighbours": neighbours, "proof": after.prove(around)},
     }
 
 
-def double_the_size_before(says: Says) -> None:
-    says["dataset"]["before"]["records"] *= 2
+def double_the_size_before(claims: Claims) -> None:
+    claims["dataset"]["before"]["records"] *= 2
 
 
-def double_the_size_after(says: Says) -> None:
-    says["dataset"]["after"]["records"] *= 2
+def double_the_size_after(claims: Claims) -> None:
+    claims["dataset"]["after"]["records"] *= 2
 
 
-def halve_the_size_after(says: Says) -> None:
-    says["dataset"]["after"]["records"] //= 2
+def halve_the_size_after(claims: Claims) -> None:
+    claims["dataset"]["after"]["records"] //= 2
 
 
-def swap_the_roots(says: Says) -> None:
-    before, after = says["dataset"]["before"], says["dataset"]["after"]
+def swap_the_roots(claims: Claims) -> None:
+    before, after = claims["dataset"]["before"], claims["dataset"]["after"]
     before["root"], after["root"] = after["root"], before["root"]
 
 
-def flip_a_bit_of_the_proof(says: Says) -> None:
-    proof = says["forgotten"]["after"]["proof"]
+def flip_a_bit_of_the_proof(claims: Claims) -> None:
+    proof = claims["forgotten"]["after"]["proof"]
     proof[-1] = f"{int(proof[-1], 16) ^ 1:064x}"
 
 
-def shorten_the_proof(says: Says) -> None:
-    says["forgotten"]["before"]["proof"].pop()
+def shorten_the_proof(claims: Claims) -> None:
+    claims["forgotten"]["before"]["proof"].pop()
 
 
-def lengthen_the_proof(says: Says) -> None:
-    says["forgotten"]["before"]["proof"].append("00" * 32)
+def lengthen_the_proof(claims: Claims) -> None:
+    claims["forgotten"]["before"]["proof"].append("00" * 32)
 
 
 TAMPERINGS = [
@@ -177,70 +176,70 @@ TAMPERINGS = [
 
 
 @pytest.mark.parametrize("tamper", TAMPERINGS)
-def test_what_was_tampered_with_proves_nothing(tamper: Callable[[Says], None]) -> None:
-    honest = said(some_dataset(25), {0, 30}, {0, 30})
+def test_what_was_tampered_with_proves_nothing(tamper: Callable[[Claims], None]) -> None:
+    honest = make_claims(some_dataset(25), {0, 30}, {0, 30})
     tampered = copy.deepcopy(honest)
     tamper(tampered)
     assert tampered != honest
-    assert holds(honest)
-    assert not holds(tampered)
+    assert verify(honest)
+    assert not verify(tampered)
 
 
-def said(dataset: Dataset, batch: Collection[int], asked: Collection[int]) -> Says:
-    """What a certificate says of these trees."""
-    before, after = DatasetTree.of(dataset), DatasetTree.of(dataset.without(batch))
+def make_claims(dataset: Dataset, batch: Collection[int], records: Collection[int]) -> Claims:
+    """Return a certificate's claims about these trees."""
+    before, after = DatasetTree.from_dataset(dataset), DatasetTree.from_dataset(dataset.without(batch))
     sides = {"before": before, "after": after}
     return {
         "dataset": {side: {"root": tree.root, "records": tree.records} for side, tree in sides.items()},
-        "forgotten": forgotten_proof(before, after, asked),
+        "forgotten": prove_forgotten(before, after, records).model_dump(),
     }
 
 
-def holds(says: Says) -> bool:
-    forgotten, dataset = says["forgotten"], says["dataset"]
-    gone, was, now = forgotten["commitments"], forgotten["before"], forgotten["after"]
-    beside = {one["place"]: one["commitment"] for one in now["neighbours"]}
+def verify(claims: Claims) -> bool:
+    forgotten, dataset = claims["forgotten"], claims["dataset"]
+    commitments, before, after = forgotten["commitments"], forgotten["before"], forgotten["after"]
+    neighbours = {neighbour["place"]: neighbour["commitment"] for neighbour in after["neighbours"]}
     return (
-        leads_to(dataset["before"], dict(zip(was["places"], gone, strict=True)), was["proof"])
-        and leads_to(dataset["after"], beside, now["proof"])
-        and all(in_a_gap(commitment, beside, dataset["after"]["records"]) for commitment in gone)
+        leads_to(dataset["before"], dict(zip(before["places"], commitments, strict=True)), before["proof"])
+        and leads_to(dataset["after"], neighbours, after["proof"])
+        and all(is_in_gap(commitment, neighbours, dataset["after"]["records"]) for commitment in commitments)
     )
 
 
-def in_a_gap(commitment: str, beside: Mapping[int, str], size: int) -> bool:
+def is_in_gap(commitment: str, neighbours: Mapping[int, str], size: int) -> bool:
     ends = {-1: "", size: "g"}  # smaller and larger than any hexadecimal
-    known = {**ends, **beside}
-    return any(known[place] < commitment < known[place + 1] for place in known if place + 1 in known)
+    leaves = {**ends, **neighbours}
+    return any(leaves[index] < commitment < leaves[index + 1] for index in leaves if index + 1 in leaves)
 
 
 def leads_to(side: Mapping[str, Any], leaves: Mapping[int, str], proof: list[str]) -> bool:
-    left = iter(proof)
+    remaining = iter(proof)
     try:
-        root = rebuilt(range(side["records"]), leaves, left)
+        root = rebuild_root(range(side["records"]), leaves, remaining)
     except StopIteration:
         return False
-    return root.hex() == side["root"] and not list(left) and all(place < side["records"] for place in leaves)
+    return root.hex() == side["root"] and not list(remaining) and all(index < side["records"] for index in leaves)
 
 
-def rebuilt(places: range, leaves: Mapping[int, str], proof: Iterator[str]) -> bytes:
-    if not any(place in leaves for place in places):
+def rebuild_root(indices: range, leaves: Mapping[int, str], proof: Iterator[str]) -> bytes:
+    if not any(index in leaves for index in indices):
         return bytes.fromhex(next(proof))
-    if len(places) == 1:
-        return sha256(b"\0" + bytes.fromhex(leaves[places[0]])).digest()
-    split = split_of(len(places))
-    left = rebuilt(places[:split], leaves, proof)
-    return sha256(b"\1" + left + rebuilt(places[split:], leaves, proof)).digest()
+    if len(indices) == 1:
+        return sha256(b"\0" + bytes.fromhex(leaves[indices[0]])).digest()
+    split = split_point(len(indices))
+    left = rebuild_root(indices[:split], leaves, proof)
+    return sha256(b"\1" + left + rebuild_root(indices[split:], leaves, proof)).digest()
 
 
 def root_over(leaves: list[bytes]) -> bytes:
     if len(leaves) == 1:
         return sha256(b"\0" + leaves[0]).digest()
-    split = split_of(len(leaves))
+    split = split_point(len(leaves))
     return sha256(b"\1" + root_over(leaves[:split]) + root_over(leaves[split:])).digest()
 
 
-def split_of(size: int) -> int:
-    """The largest power of two below it."""
+def split_point(size: int) -> int:
+    """Return the largest power of two below `size`."""
     split = 1
     while 2 * split < size:
         split *= 2

@@ -7,7 +7,7 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from service.store.log.checkpoints import ED25519, NotANote, key_hash, parse, parse_signatures, write
+from service.store.log.checkpoints import ED25519, InvalidNote, key_hash, parse_note, parse_signatures, write_checkpoint
 from service.store.signing.statements import StatementSigner
 
 SIGNER = StatementSigner(bytes(range(32)), "lethe.example/log")
@@ -23,7 +23,7 @@ CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=
 
 
 def test_a_checkpoint_line_by_line() -> None:
-    lines = write(SIGNER, 7, ROOT).split("\n")
+    lines = write_checkpoint(SIGNER, 7, ROOT).split("\n")
     assert lines[:4] == ["lethe.example/log", "7", base64.b64encode(ROOT).decode(), ""]
     dash, name, value = lines[4].split(" ")
     assert (dash, name, lines[5:]) == ("—", "lethe.example/log", [""])
@@ -38,15 +38,15 @@ def test_a_checkpoint_line_by_line() -> None:
 
 
 def test_what_is_written_can_be_read() -> None:
-    note = parse(write(SIGNER, 7, ROOT))
+    note = parse_note(write_checkpoint(SIGNER, 7, ROOT))
     assert (note.origin, note.size, note.root) == ("lethe.example/log", 7, ROOT)
     (signature,) = note.signatures
     assert signature.name == "lethe.example/log"
-    assert note.text + "\n" + signature.line == write(SIGNER, 7, ROOT)
+    assert note.text + "\n" + signature.line == write_checkpoint(SIGNER, 7, ROOT)
 
 
 def test_the_published_example_is_read() -> None:
-    note = parse(PUBLISHED)
+    note = parse_note(PUBLISHED)
     assert (note.origin, note.size, len(note.root)) == ("example.com/behind-the-sofa", 20852163, 32)
     assert [signature.name for signature in note.signatures] == [
         "example.com/behind-the-sofa",
@@ -72,12 +72,12 @@ def test_the_published_example_is_read() -> None:
     ],
 )
 def test_what_is_no_checkpoint_is_refused(damage: object) -> None:
-    with pytest.raises(NotANote):
-        parse(damage(PUBLISHED))  # type: ignore[operator]
+    with pytest.raises(InvalidNote):
+        parse_note(damage(PUBLISHED))  # type: ignore[operator]
 
 
 def test_signature_lines_by_themselves() -> None:
     lines = PUBLISHED.partition("\n\n")[2]
     assert "".join(signature.line for signature in parse_signatures(lines)) == lines
-    with pytest.raises(NotANote):
+    with pytest.raises(InvalidNote):
         parse_signatures("<html>sorry</html>\n")

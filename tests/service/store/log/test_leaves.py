@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import rfc8785
 
-from service.store.log.leaves import leaf, moment
+from service.store.log.leaves import encode_leaf, format_timestamp
 
 AT = datetime(2026, 11, 16, 8, 0, 5, 120, tzinfo=UTC)
 
 
 def test_a_leaf_is_the_entry_as_canonical_json() -> None:
-    assert leaf("deletion.received", "acme", AT, "d-1", {"subjects": ["b", "a"]}) == (
+    assert encode_leaf("deletion.received", "acme", AT, "d-1", {"subjects": ["b", "a"]}) == (
         b'{"action":"deletion.received","actor":"acme","at":"2026-11-16T08:00:05.000120Z","concerns":"d-1",'
         b'"details":{"subjects":["b","a"]}}'
     )
@@ -31,10 +31,16 @@ def test_a_leaf_is_the_entry_as_canonical_json() -> None:
     ],
 )
 def test_both_ways_of_writing_are_rfc_8785(details: dict[str, Any]) -> None:
-    written = leaf("a", "é", AT, "c", details)
+    written = encode_leaf("a", "é", AT, "c", details)
     assert written == rfc8785.dumps(json.loads(written))
     assert written == rfc8785.dumps(
-        {"action": "a", "actor": "é", "at": moment(AT), "concerns": "c", "details": json.loads(json.dumps(details))}
+        {
+            "action": "a",
+            "actor": "é",
+            "at": format_timestamp(AT),
+            "concerns": "c",
+            "details": json.loads(json.dumps(details)),
+        }
     )
 
 
@@ -47,4 +53,4 @@ def test_both_ways_of_writing_are_rfc_8785(details: dict[str, Any]) -> None:
     ],
 )
 def test_times_always_have_six_digits_and_are_in_utc(at: datetime, written: str) -> None:
-    assert moment(at) == written
+    assert format_timestamp(at) == written

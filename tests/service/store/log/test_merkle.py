@@ -134,7 +134,7 @@ class Plain:
 
 
 def hexes(hashes: Sequence[bytes]) -> list[str]:
-    return [one.hex() for one in hashes]
+    return [value.hex() for value in hashes]
 
 
 def leaves(count: int) -> list[bytes]:

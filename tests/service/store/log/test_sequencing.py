@@ -12,8 +12,8 @@ from sqlalchemy import event, select
 from service.store import audit
 from service.store.database import Database
 from service.store.errors import NotFound
-from service.store.log import checkpoints as notes
-from service.store.log import sequencing as log
+from service.store.log import sequencing
+from service.store.log.checkpoints import parse_note
 from service.store.log.merkle import leaf_hash, node_hash, root_of
 from service.store.signing.statements import StatementSigner
 from service.store.tables import AuditEntry, Checkpoint
@@ -24,13 +24,13 @@ SIGNER = StatementSigner(bytes(range(32)), "lethe.example/log")
 
 def write(database: Database, *concerns: object, action: str = "thing.done") -> None:
     with database.writing() as session:
-        for one in concerns:
-            audit.record(session, "acme", action, one, number=1, share=0.25)
+        for subject in concerns:
+            audit.record(session, "acme", action, subject, number=1, share=0.25)
 
 
 def sequence(database: Database, most: int | None = None) -> Checkpoint | None:
     with database.writing() as session:
-        return log.sequence(session, SIGNER, most)
+        return sequencing.sequence_entries(session, SIGNER, most)
 
 
 def sizes(database: Database) -> Sequence[int]:
@@ -40,17 +40,17 @@ def sizes(database: Database) -> Sequence[int]:
 
 def included(leaf: bytes, index: int, size: int, proof: Sequence[bytes]) -> bytes:
     """The root that a proof leads to, as RFC 9162, 2.1.3.2 computes it."""
-    found, left, last = leaf, index, size - 1
+    root, left, last = leaf, index, size - 1
     for sibling in proof:
         if left % 2 or left == last:
-            found = node_hash(sibling, found)
+            root = node_hash(sibling, root)
             while left % 2 == 0 and left:
                 left, last = left >> 1, last >> 1
         else:
-            found = node_hash(found, sibling)
+            root = node_hash(root, sibling)
         left, last = left >> 1, last >> 1
     assert last == 0
-    return found
+    return root
 
 
 def check_whole(database: Database) -> Sequence[AuditEntry]:
@@ -60,13 +60,13 @@ def check_whole(database: Database) -> Sequence[AuditEntry]:
         checkpoints = session.scalars(select(Checkpoint).order_by(Checkpoint.size)).all()
         assert [entry.leaf_index for entry in entries] == list(range(len(entries)))
         assert checkpoints[-1].size == len(entries)
-        hashes = [leaf_hash(log.leaf_of(entry)) for entry in entries]
+        hashes = [leaf_hash(sequencing.entry_leaf(entry)) for entry in entries]
         for checkpoint in checkpoints:
             assert checkpoint.root == root_of(hashes[: checkpoint.size])
-            assert notes.parse(checkpoint.note).root == checkpoint.root
+            assert parse_note(checkpoint.note).root == checkpoint.root
         pairs = list(combinations(checkpoints, 2))
         for old, new in random.Random(3).sample(pairs, min(len(pairs), 200)) + list(pairwise(checkpoints)):
-            proof = log.consistency(session, old.size, new.size)
+            proof = sequencing.prove_consistency(session, old.size, new.size)
             assert roots(old.size, new.size, old.root, proof) == (old.root, new.root)
     return entries
 
@@ -74,17 +74,17 @@ def check_whole(database: Database) -> Sequence[AuditEntry]:
 def test_entries_get_places_and_a_signed_checkpoint(database: Database) -> None:
     write(database, "a", "b", "c")
     with database.reading() as session:
-        assert log.is_behind(session)
-        assert log.latest(session) is None
+        assert sequencing.has_unsequenced_entries(session)
+        assert sequencing.latest_checkpoint(session) is None
     checkpoint = sequence(database)
     assert checkpoint is not None
     assert checkpoint.size == 3
-    note = notes.parse(checkpoint.note)
+    note = parse_note(checkpoint.note)
     assert (note.origin, note.size, note.root) == ("lethe.example/log", 3, checkpoint.root)
     assert [entry.concerns for entry in check_whole(database)] == ["a", "b", "c"]
     with database.reading() as session:
-        assert not log.is_behind(session)
-        assert log.latest(session).size == 3  # type: ignore[union-attr]
+        assert not sequencing.has_unsequenced_entries(session)
+        assert sequencing.latest_checkpoint(session).size == 3  # type: ignore[union-attr]
 
 
 def test_nothing_new_makes_no_checkpoint(database: Database) -> None:
@@ -98,16 +98,16 @@ def test_nothing_new_makes_no_checkpoint(database: Database) -> None:
 def test_entries_of_the_same_transaction_are_placed_with_it_or_not_at_all(database: Database) -> None:
     with database.writing() as session:
         audit.record(session, "acme", "thing.done", "lost")
-        assert log.sequence(session, SIGNER) is not None
+        assert sequencing.sequence_entries(session, SIGNER) is not None
         session.rollback()
     with database.writing() as session:
         audit.record(session, "acme", "thing.done", "kept")
-        assert log.sequence(session, SIGNER) is not None
+        assert sequencing.sequence_entries(session, SIGNER) is not None
     assert [entry.concerns for entry in check_whole(database)] == ["kept"]
 
 
 def test_a_long_trail_is_placed_bit_by_bit(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "CHUNK", 100)
+    monkeypatch.setattr(sequencing, "CHUNK", 100)
     write(database, *range(950))
     placed: list[int] = []
     while checkpoint := sequence(database, most=300):
@@ -122,18 +122,18 @@ def test_the_place_of_an_entry_and_its_proof_never_change(database: Database) ->
     write(database, *range(5))
     write(database, "certificate-1", action="certificate.issued")
     with database.reading() as session:
-        assert log.place_of(session, "certificate-1", "certificate.issued") is None
+        assert sequencing.find_logged_entry(session, "certificate-1", "certificate.issued") is None
     sequence(database)
     with database.reading() as session:
-        first = log.place_of(session, "certificate-1", "certificate.issued")
+        first = sequencing.find_logged_entry(session, "certificate-1", "certificate.issued")
     for _ in range(3):
         write(database, *range(7))
         sequence(database)
     with database.reading() as session:
-        assert log.place_of(session, "certificate-1", "certificate.issued") == first
-        assert log.place_of(session, "certificate-1", "something.else") is None
+        assert sequencing.find_logged_entry(session, "certificate-1", "certificate.issued") == first
+        assert sequencing.find_logged_entry(session, "certificate-1", "something.else") is None
     assert first is not None
-    note = notes.parse(first.checkpoint)
+    note = parse_note(first.checkpoint)
     assert (first.index, note.size) == (5, 6)
     assert included(leaf_hash(first.entry.encode()), 5, 6, first.proof) == note.root
 
@@ -144,7 +144,7 @@ def test_the_signatures_of_witnesses_come_along(database: Database) -> None:
     with database.writing() as session:
         session.get_one(Checkpoint, 1).cosignatures = "— witness AAAA\n"
     with database.reading() as session:
-        logged = log.place_of(session, "a", "thing.done")
+        logged = sequencing.find_logged_entry(session, "a", "thing.done")
     assert logged is not None
     assert logged.checkpoint.endswith("=\n— witness AAAA\n")
 
@@ -157,9 +157,9 @@ def test_every_entry_can_be_proved_in_every_tree(database: Database) -> None:
     with database.reading() as session:
         for checkpoint in session.scalars(select(Checkpoint)):
             for index in {0, 1, checkpoint.size // 2, checkpoint.size - 1} & set(range(checkpoint.size)):
-                found = log.inclusion(session, index, checkpoint.size)
-                assert found.leaf == leaf_hash(log.leaf_of(entries[index]))
-                assert included(found.leaf, index, checkpoint.size, found.proof) == checkpoint.root
+                inclusion = sequencing.prove_inclusion(session, index, checkpoint.size)
+                assert inclusion.leaf == leaf_hash(sequencing.entry_leaf(entries[index]))
+                assert included(inclusion.leaf, index, checkpoint.size, inclusion.proof) == checkpoint.root
 
 
 def test_a_leaf_is_found_by_its_hash(database: Database) -> None:
@@ -167,11 +167,11 @@ def test_a_leaf_is_found_by_its_hash(database: Database) -> None:
     sequence(database)
     with database.reading() as session:
         for index in (0, 255, 256, 599):
-            assert log.find_leaf(session, log.inclusion(session, index, 600).leaf) == index
-        one, other = (log.inclusion(session, index, 600).leaf for index in (3, 4))
-        for stranger in (bytes(32), one[16:] + other[:16]):
+            assert sequencing.find_leaf_index(session, sequencing.prove_inclusion(session, index, 600).leaf) == index
+        third, fourth = (sequencing.prove_inclusion(session, index, 600).leaf for index in (3, 4))
+        for stranger in (bytes(32), third[16:] + fourth[:16]):
             with pytest.raises(NotFound, match="no entry has this leaf hash"):
-                log.find_leaf(session, stranger)
+                sequencing.find_leaf_index(session, stranger)
 
 
 def test_leaves_are_read_in_the_order_of_the_log(database: Database) -> None:
@@ -179,22 +179,22 @@ def test_leaves_are_read_in_the_order_of_the_log(database: Database) -> None:
     sequence(database)
     write(database, "unplaced")
     with database.reading() as session:
-        whole = log.entries(session, 0, 100)
+        whole = sequencing.read_entries(session, 0, 100)
         assert [text.split('"concerns":"')[1].split('"')[0] for text in whole] == [str(n) for n in range(10)]
-        assert log.entries(session, 3, 4) == whole[3:7]
-        assert log.entries(session, 10, 4) == []
+        assert sequencing.read_entries(session, 3, 4) == whole[3:7]
+        assert sequencing.read_entries(session, 10, 4) == []
 
 
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda session: log.inclusion(session, 3, 3),
-        lambda session: log.inclusion(session, 0, 4),
-        lambda session: log.inclusion(session, 0, 0),
-        lambda session: log.consistency(session, 1, 4),
-        lambda session: log.consistency(session, 3, 2),
-        lambda session: log.tile(session, 0, 1),
-        lambda session: log.tile(session, 1, 0),
+        lambda session: sequencing.prove_inclusion(session, 3, 3),
+        lambda session: sequencing.prove_inclusion(session, 0, 4),
+        lambda session: sequencing.prove_inclusion(session, 0, 0),
+        lambda session: sequencing.prove_consistency(session, 1, 4),
+        lambda session: sequencing.prove_consistency(session, 3, 2),
+        lambda session: sequencing.read_tile(session, 0, 1),
+        lambda session: sequencing.read_tile(session, 1, 0),
     ],
 )
 def test_what_the_log_does_not_have_is_not_found(database: Database, ask: Callable[[object], object]) -> None:
@@ -210,7 +210,7 @@ def test_a_proof_reads_a_few_rows_only(database: Database) -> None:
     statements: list[str] = []
     event.listen(database.engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
     with database.reading() as session:
-        log.inclusion(session, 500, 1_000)
+        sequencing.prove_inclusion(session, 500, 1_000)
     assert len(statements) <= 5
 
 

@@ -47,9 +47,9 @@ def test_the_strictest_promise_counts_by_the_means_of_today(
 
 def claimed(database: Database, model_id: uuid.UUID) -> Claim:
     with database.writing() as session:
-        found = claim_batch(session, model_id, "worker", ClaimTerms(30, 3, 0))
-    assert found is not None
-    return found
+        claim = claim_batch(session, model_id, "worker", ClaimTerms(30, 3, 0))
+    assert claim is not None
+    return claim
 
 
 def change(database: Database, model_id: uuid.UUID, policy: dict[str, Any]) -> None:
@@ -98,9 +98,9 @@ def test_what_failed_keeps_its_promise_and_gets_the_new_means(settings: Settings
 
 def test_what_is_over_is_left_alone(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    taken_back = samples.request_deletion(settings, database, 1).deletion.id
+    cancelled = samples.request_deletion(settings, database, 1).deletion.id
     with database.writing() as session:
-        cancel(session, taken_back, None, "test")
+        cancel(session, cancelled, None, "test")
     change(database, model_id, LOOSE)
     with database.reading() as session:
         assert session.scalars(select(DeletionTarget)).one().policy is None

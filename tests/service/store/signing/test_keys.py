@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from sqlalchemy import select
 
 from service.logs import configure_logging
-from service.settings import ConfigurationError, Settings, new_key, write_private
+from service.settings import ConfigurationError, Settings, new_key, write_private_file
 from service.settings.key_sources import run_key_command
 from service.store.database import Database
 from service.store.errors import NotFound
@@ -68,26 +68,26 @@ def test_processes_that_start_at_once_do_not_collide(settings: Settings) -> None
         return key_id
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = {future.result() for future in [pool.submit(started) for _ in range(AT_ONCE)]}
+        key_ids = {future.result() for future in [pool.submit(started) for _ in range(AT_ONCE)]}
     database = Database(settings.database)
-    assert [key.key_id for key in listed(database)] == list(found)
+    assert [key.key_id for key in listed(database)] == list(key_ids)
     assert [action for action, _, _ in trail(database)] == ["key.added"]
     database.close()
 
 
 def test_after_a_rotation_both_keys_sign_until_the_old_one_is_retired(settings: Settings, database: Database) -> None:
     after = with_key(settings)
-    old, new = (StatementSigner(one.signing_key_bytes()) for one in (settings, after))
+    old, new = (StatementSigner(configured.signing_key_bytes()) for configured in (settings, after))
     with database.writing() as session:  # the old one has never been listed: it is from before there was a list
         assert keys.rotate(session, old.public_key, new.public_key, "ops") == (old.key_id, new.key_id)
-    assert {open_signer(one, database).key_id for one in (settings, after)} == {old.key_id, new.key_id}
+    assert {open_signer(configured, database).key_id for configured in (settings, after)} == {old.key_id, new.key_id}
     with database.writing() as session:
         keys.retire(session, old.key_id, "ops")
     open_signer(after, database)
     with pytest.raises(ConfigurationError, match=f"{old.key_id[:8]} was retired.*`lethe key rotate`"):
         open_signer(settings, database)
-    told = [(action, concerns) for action, concerns, _ in trail(database)]
-    assert told == [
+    events = [(action, concerns) for action, concerns, _ in trail(database)]
+    assert events == [
         ("key.added", old.key_id),
         ("key.added", new.key_id),
         ("key.rotated", old.key_id),
@@ -130,7 +130,7 @@ def test_the_signers_own_key_comes_first_and_is_there_even_unlisted(settings: Se
     unlisted = StatementSigner(with_key(settings).signing_key_bytes())
     with database.reading() as session:
         for signer, order in ((older, [older, newer]), (newer, [newer, older]), (unlisted, [unlisted, newer, older])):
-            assert [key.key_id for key in keys.keys_for(session, signer)] == [one.key_id for one in order]
+            assert [key.key_id for key in keys.keys_for(session, signer)] == [expected.key_id for expected in order]
     assert len(listed(database)) == 2
 
 
@@ -139,23 +139,23 @@ def test_neither_logs_nor_errors_nor_the_audit_trail_hold_a_private_key(
 ) -> None:
     """By each way it can come, good or damaged."""
     configure_logging("DEBUG")
-    seeds, told = [new_key() for _ in range(6)], ""
+    seeds, output = [new_key() for _ in range(6)], ""
     for number, seed in enumerate(seeds):
         text = seed if number % 2 else seed[:-4]
         path = tmp_path / f"{number}.key"
-        write_private(path, text)
+        write_private_file(path, text)
         source = [{"signing_key": SecretStr(text)}, {"signing_key_file": path}, {}][number // 2]
         command = {"signing_key_command": SecretStr(f"cat {path}")} if not source else {}
         using = settings.model_copy(update={"signing_key": None, **source, **command})
         try:
-            told += repr(using) + repr(open_signer(using, database))
+            output += repr(using) + repr(open_signer(using, database))
         except ConfigurationError as error:
             logging.getLogger("test").exception("refused")
-            told += str(error)
-    told += repr(trail(database)) + "".join(capfd.readouterr())
-    assert told.count("is a placeholder or damaged") == 2 * 3  # in the error, and in its log
-    assert told.count("key.added") == 3
+            output += str(error)
+    output += repr(trail(database)) + "".join(capfd.readouterr())
+    assert output.count("is a placeholder or damaged") == 2 * 3  # in the error, and in its log
+    assert output.count("key.added") == 3
     for seed in seeds:
         raw = base64.b64decode(seed)
-        for spelt in (seed, seed[:20], raw.hex(), repr(raw)[2:-1]):
-            assert spelt not in told
+        for spelling in (seed, seed[:20], raw.hex(), repr(raw)[2:-1]):
+            assert spelling not in output

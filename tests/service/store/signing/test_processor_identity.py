@@ -28,8 +28,8 @@ def test_files_from_an_authority_replace_them(tmp_path: Path) -> None:
     ProcessorIdentity.load(settings(tmp_path / "authority", processor_domain="lethe.example"))
     key, certificate = (tmp_path / "authority" / "opendsr" / name for name in ("key.pem", "certificate.pem"))
     files = {"opendsr_key_file": key, "opendsr_certificate_file": certificate}
-    found = ProcessorIdentity.load(settings(tmp_path / "mine", processor_domain="lethe.example", **files))
-    assert found.certificate_pem == certificate.read_text()
+    identity = ProcessorIdentity.load(settings(tmp_path / "mine", processor_domain="lethe.example", **files))
+    assert identity.certificate_pem == certificate.read_text()
     assert not (tmp_path / "mine").exists()
 
 
@@ -37,7 +37,7 @@ def test_what_does_not_belong_together_stops_the_start(tmp_path: Path) -> None:
     for name in ("one", "other"):
         ProcessorIdentity.load(settings(tmp_path / name))
     key, certificate = tmp_path / "one" / "opendsr" / "key.pem", tmp_path / "other" / "opendsr" / "certificate.pem"
-    with pytest.raises(ConfigurationError, match="does not belong to the key"):
+    with pytest.raises(ConfigurationError, match="does not match the key"):
         ProcessorIdentity.load(settings(tmp_path, opendsr_key_file=key, opendsr_certificate_file=certificate))
     with pytest.raises(ConfigurationError, match="LETHE_OPENDSR_KEY_FILE"):
         ProcessorIdentity.load(settings(tmp_path, opendsr_key_file=key))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.settings import ConfigurationError, load_settings, new_key, write_private
+from service.settings import ConfigurationError, load_settings, new_key, write_private_file
 
 DEPLOYED = {
     "DATABASE_URL": "postgresql://lethe:x9f2@db/lethe",
@@ -44,9 +44,9 @@ def test_the_embedded_default_makes_its_own_secrets_once() -> None:
 
 
 def test_a_private_file_is_never_overwritten(tmp_path: Path) -> None:
-    write_private(tmp_path / "key", "one")
+    write_private_file(tmp_path / "key", "one")
     with pytest.raises(FileExistsError):
-        write_private(tmp_path / "key", "two")
+        write_private_file(tmp_path / "key", "two")
     assert (tmp_path / "key").read_text() == "one"
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
 
@@ -84,7 +84,7 @@ def test_a_missing_or_placeholder_secret_is_refused_by_name(
 
 def test_the_signing_key_comes_from_a_file_or_a_command_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     key, path = DEPLOYED["LETHE_SIGNING_KEY"], tmp_path / "signing.key"
-    write_private(path, key + "\n")
+    write_private_file(path, key + "\n")
     for variable, value in (("LETHE_SIGNING_KEY_FILE", str(path)), ("LETHE_SIGNING_KEY_COMMAND", f"cat '{path}'")):
         for deployed in (True, False):
             with monkeypatch.context() as environment:
@@ -158,7 +158,7 @@ def test_an_empty_import_root_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_the_example_file_is_refused_as_it_stands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    example = Path(__file__).parents[2] / ".env.example"
+    example = Path(__file__).parents[3] / ".env.example"
     (tmp_path / ".env").write_text(example.read_text())
     with pytest.raises(ConfigurationError):
         load_settings()
