@@ -1,4 +1,4 @@
-"""The paper's mixture, trained once; and energies written a second time, straight from the model, to check against."""
+"""The paper's mixture, trained once, and its energies computed directly from the model, to compare with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ml.posteriors.mean_field import MeanFieldGaussian
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Matrices this small gain nothing from threads, which wait for each other where other tests run beside."""
+    """Run on one thread: matrices this small gain nothing from more, and threads wait when tests run in parallel."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -40,7 +40,8 @@ class Scene:
         return self.data[keep]
 
     def of_classes(self, *classes: int, each: int) -> Tensor:
-        return torch.cat([torch.nonzero(self.labels == one).flatten()[:each] for one in classes])
+        """Return the positions of the first `each` rows of each class."""
+        return torch.cat([torch.nonzero(self.labels == label).flatten()[:each] for label in classes])
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +53,7 @@ def scene() -> Scene:
 
 
 def data_energy(family: GaussianMixture, flat: Tensor, data: Tensor) -> Tensor:
-    """Σ_i min over responsibilities of -E_q log p(x_i, c_i): a log-sum-exp of expected log-densities."""
+    """Return Σ_i min over responsibilities of -E_q log p(x_i, c_i): a log-sum-exp of expected log-densities."""
     mean, std = flat.chunk(2)
     mean, std = mean.reshape(family.components, -1), std.reshape(family.components, -1)
     expected = Normal(mean, 1.0).log_prob(data.unsqueeze(1)) - std.square() / 2  # E (x-μ)² = (x-m)² + s²
@@ -74,7 +75,7 @@ def random_posterior(
 
 
 def saddle(scene: Scene) -> MeanFieldGaussian:
-    """Two components on top of each other, and the sweeps run out: stationary, but no minimum."""
+    """Return a stationary point that is no minimum: two equal components, after many sweeps."""
     mean, std = scene.posterior.mean.clone(), scene.posterior.std.clone()
     mean[1], std[1] = mean[0], std[0]
     posterior = MeanFieldGaussian(mean, std)

@@ -1,4 +1,4 @@
-"""Likelihoods with a known answer, to move samples of."""
+"""Likelihoods with known posteriors, for tests of samples."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ class LinearRegression:
         return -theta.square().sum() / 2 - self.parameter_count * math.log(2 * math.pi) / 2
 
     def posterior(self, data: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and covariance."""
+        """Return mean and covariance."""
         x, y = data[:, :-1], data[:, -1]
         covariance = torch.linalg.inv(torch.eye(self.parameter_count, dtype=data.dtype) + x.T @ x)
         return covariance @ (x.T @ y), covariance
 
 
 def regression_data(n: int, parameters: int, generator: torch.Generator) -> Tensor:
-    """Columns of unequal scale, so that the Hessian is no multiple of the identity."""
+    """Return rows with columns of unequal scale, so that the Hessian is no multiple of the identity."""
     x = torch.randn(n, parameters, generator=generator, dtype=torch.float64)
     x = x * torch.linspace(0.3, 2.0, parameters, dtype=torch.float64) + 0.3 * x.roll(1, 1)
     y = x.sum(1) + torch.randn(n, generator=generator, dtype=torch.float64)
@@ -73,7 +73,7 @@ def regression_data(n: int, parameters: int, generator: torch.Generator) -> Tens
 
 
 def with_moments(draws: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
-    """The draws, mapped affinely so that their mean and covariance are exactly these."""
+    """Map the draws affinely so that their mean and covariance are exactly these."""
     centred = draws - draws.mean(0)
     own = torch.linalg.cholesky(centred.T @ centred / len(draws))
     white = torch.linalg.solve_triangular(own, centred.T, upper=False)
@@ -87,7 +87,7 @@ def moments(samples: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def moment_kl(samples: Tensor, mean: Tensor, covariance: Tensor) -> float:
-    """KL(N(moments of the samples) ‖ N(mean, covariance)), both Gaussians full."""
+    """Return KL(N(moments of the samples) ‖ N(mean, covariance)), with full covariances."""
     own_mean, own_covariance = moments(samples)
     gap = mean - own_mean
     ratio = torch.linalg.solve(covariance, own_covariance)
@@ -97,7 +97,7 @@ def moment_kl(samples: Tensor, mean: Tensor, covariance: Tensor) -> float:
 
 
 def posterior_draws(potential: Potential, start: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Draws of the Laplace approximation, and the weights that make exact posterior draws of them."""
+    """Return draws of the Laplace approximation, and the weights that turn them into draws of the posterior."""
     fitted = fit_laplace(potential, start)
     draws = fitted.mode + noise @ torch.linalg.cholesky(torch.linalg.inv(fitted.hessian)).T
     log_density = -vmap(potential.value, chunk_size=50)(draws)
@@ -105,6 +105,6 @@ def posterior_draws(potential: Potential, start: Tensor, noise: Tensor) -> tuple
 
 
 def slope(sizes: list[int], errors: list[float]) -> float:
-    """Of log error over log size."""
+    """Return the slope of log error over log size."""
     x, y = torch.tensor(sizes).double().log(), torch.tensor(errors).double().log()
     return float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())

@@ -1,4 +1,4 @@
-"""Networks small enough to test with, and their dense matrices, written a second time from Jacobians."""
+"""Small networks for tests, and their dense matrices, computed from Jacobians."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TINY = MLP(dimensions=3, hidden=4, classes=3, prior_std=0.5)
 
 @dataclass(frozen=True)
 class OneLayer(Network):
-    """Its logits are linear in θ: its energy is convex, and its Gauss-Newton matrix is the Hessian."""
+    """Network with logits linear in θ: its energy is convex, and its Gauss-Newton matrix is the Hessian."""
 
     prior_std: float = 0.5
 
@@ -54,7 +54,7 @@ def labelled_rows(network: Network, n: int, seed: int = 0) -> Tensor:
 
 
 def learnable_rows(network: Network, n: int, seed: int = 0) -> Tensor:
-    """Labels that a network of this kind would give, drawn by its own chances."""
+    """Return rows with labels drawn from the probabilities of a random network of this kind."""
     data = labelled_rows(network, n, seed)
     generator = torch.Generator().manual_seed(seed + 1)
     chances = network.outputs(2 * random_theta(network, seed + 2), data).softmax(1)
@@ -68,7 +68,7 @@ def random_theta(network: Network, seed: int = 0) -> Tensor:
 
 
 def dense_gauss_newton(network: Network, theta: Tensor, data: Tensor) -> Tensor:
-    """Σ_i J_iᵀ (diag p_i - p_i p_iᵀ) J_i, row by row."""
+    """Return Σ_i J_iᵀ (diag p_i - p_i p_iᵀ) J_i, row by row."""
     total = torch.zeros(len(theta), len(theta), dtype=theta.dtype)
     for row in data.split(1):
         jacobian = jacrev(lambda at, row=row: network.outputs(at, row).squeeze(0))(theta)
@@ -78,7 +78,7 @@ def dense_gauss_newton(network: Network, theta: Tensor, data: Tensor) -> Tensor:
 
 
 def minimised(energy: NetworkEnergy, rows: Tensor) -> Tensor:
-    """The drift at the minimum of F over these rows nearest to Δ = 0, by torch's own optimiser."""
+    """Return the drift to the minimum of F over these rows, from Δ = 0 by torch's own optimiser."""
     drift = torch.zeros_like(energy.draws[0]).requires_grad_()
     optimiser = torch.optim.LBFGS(
         [drift], max_iter=1000, tolerance_grad=1e-10, tolerance_change=0, history_size=50, line_search_fn="strong_wolfe"

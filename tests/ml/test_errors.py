@@ -6,11 +6,11 @@ from ml.errors import ForgettingError, InvalidInput, MemoryExhausted, NumericalF
 
 
 @pytest.mark.parametrize("error", [InvalidInput, NumericalFailure, MemoryExhausted])
-def test_one_base_catches_all(error: type[ForgettingError]) -> None:
+def test_the_base_class_catches_all(error: type[ForgettingError]) -> None:
     with pytest.raises(ForgettingError, match="what to change"):
         raise error("what to change")
 
 
-def test_the_kinds_are_apart() -> None:
-    for one, other in permutations((InvalidInput, NumericalFailure, MemoryExhausted), 2):
-        assert not issubclass(one, other)
+def test_no_error_is_a_subclass_of_another() -> None:
+    for first, second in permutations((InvalidInput, NumericalFailure, MemoryExhausted), 2):
+        assert not issubclass(first, second)

@@ -40,18 +40,18 @@ def test_a_variational_step_in_closed_form() -> None:
 
 
 def least_squares_steps(data: Tensor, theta: Tensor, groups: list[Tensor]) -> Tensor:
-    """θ + H(S)⁻¹ Σ ∇h, group by group, S with the group in it: the definition, in closed form."""
+    """Return θ + H(S)⁻¹ Σ ∇h, group by group, S including the group: the definition, in closed form."""
     for group in groups:
         x, removed = data[:, :-1], torch.isin(torch.arange(len(data)), group)
         hessian = torch.eye(x.shape[1], dtype=x.dtype) + x.T @ x
         residual = data[removed, -1] - x[removed] @ theta
         theta = theta - torch.linalg.solve(hessian, x[removed].T @ residual)
-        # A place taken by zeros is as good as a row removed, and keeps the positions.
+        # A row of zeros has no effect, and keeps the positions of the others.
         data = torch.where(removed.unsqueeze(1), 0.0, data)
     return theta
 
 
-def test_groups_go_one_after_another_each_with_itself_present() -> None:
+def test_each_group_is_removed_with_itself_still_present() -> None:
     data = regression_data(40, 3, seeded())
     mean, covariance = LinearRegression(3).posterior(data)
     samples = mean + torch.randn(12, 3, generator=seeded(1), dtype=torch.float64) @ torch.linalg.cholesky(covariance).T
@@ -63,7 +63,7 @@ def test_groups_go_one_after_another_each_with_itself_present() -> None:
     assert torch.allclose(moved - moved.mean(0), samples - samples.mean(0), rtol=0, atol=1e-13)
 
 
-def test_the_recursion_goes_on_to_the_exact_inverse(scene: Scene) -> None:
+def test_the_recursion_converges_to_the_exact_inverse(scene: Scene) -> None:
     forgotten = scene.of_classes(0, 1, each=10)
     exact = forget_variational(scene.family, scene.posterior, scene.data, forgotten, EXACT).flat()
     gaps = [
@@ -89,9 +89,9 @@ def test_products_by_automatic_differentiation_are_those_of_the_closed_form_hess
     assert not processed.flat().requires_grad
 
 
-def test_the_recursion_on_samples_goes_on_to_the_exact_inverse() -> None:
+def test_the_recursion_on_samples_converges_to_the_exact_inverse() -> None:
     data = synthetic_mixture(200, seed=1)[0]
-    samples = forget_start(data) + 0.05 * torch.randn(6, 8, generator=seeded(2), dtype=torch.float64)
+    samples = class_centres(data) + 0.05 * torch.randn(6, 8, generator=seeded(2), dtype=torch.float64)
     forgotten = torch.arange(8)
     exact, short, long = (
         forget_samples(Mixture(), samples, data, forgotten, seeded(), recipe)
@@ -101,20 +101,20 @@ def test_the_recursion_on_samples_goes_on_to_the_exact_inverse() -> None:
     assert torch.allclose(long, exact, rtol=0, atol=1e-11)
 
 
-def forget_start(data: Tensor) -> Tensor:
-    """The centres of the four classes, in their order."""
+def class_centres(data: Tensor) -> Tensor:
+    """Return the centres of the four classes, in their order."""
     return torch.stack([data[first::4].mean(0) for first in range(4)]).flatten()
 
 
-def drifted(samples: Tensor, data: Tensor) -> Tensor:
-    """The samples shifted to where E U(θ+Δ) over them is least: Δ̂ of the paper's theorem, by Newton's method."""
+def shifted_to_minimum(samples: Tensor, data: Tensor) -> Tensor:
+    """Shift the samples to the minimum of E U(θ+Δ) over them: Δ̂ of the paper's theorem, by Newton's method."""
     potential = Potential(Mixture(), data)
     for _ in range(20):
         step = torch.linalg.solve(potential.mean_hessian(samples), potential.mean_gradient(samples))
         samples = samples - step
         if float(step.norm()) < 1e-13:
             return samples
-    raise AssertionError("Newton's method did not settle")
+    raise AssertionError("Newton's method did not converge")
 
 
 def test_the_error_of_one_exact_step_on_the_sample_mean_falls_with_the_square_of_n() -> None:
@@ -124,14 +124,14 @@ def test_the_error_of_one_exact_step_on_the_sample_mean_falls_with_the_square_of
     recipe = PaperRecipe(group_size=1, solver="cholesky", num_samples=8)
     for n in sizes:
         data = torch.cat([datum, synthetic_mixture(n, seed=5)[0]])
-        samples = drifted(forget_start(data[1:]) + noise * (4 / n) ** 0.5, data)
+        samples = shifted_to_minimum(class_centres(data[1:]) + noise * (4 / n) ** 0.5, data)
         moved = forget_samples(Mixture(), samples, data, torch.tensor([0]), seeded(), recipe)
-        errors.append(float((moved.mean(0) - drifted(samples, data[1:]).mean(0)).norm()))
+        errors.append(float((moved.mean(0) - shifted_to_minimum(samples, data[1:]).mean(0)).norm()))
     assert -2.2 < slope(sizes, errors) < -1.8
 
 
 def test_eight_hundred_points_by_variational_inference(scene: Scene) -> None:
-    """The paper's experiment: its step in small groups helps much, in one go little, and the recursion loses width."""
+    """The paper's experiment: small groups help much, a single group little, and the recursion loses width."""
     forgotten = scene.of_classes(0, 1, each=400)
     retrained = train(scene.family, scene.retained(forgotten), scene.start, tolerance=0.0).posterior
     nothing, paper, exact, at_once = (
@@ -150,7 +150,7 @@ def test_eight_hundred_points_by_variational_inference(scene: Scene) -> None:
 
 
 def test_a_step_beyond_zero_width_is_a_numerical_failure() -> None:
-    """Far from an optimum the group pulls σ down by more than there is."""
+    """Far from an optimum the step would make σ negative."""
     posterior = MeanFieldGaussian(torch.zeros(1, 1).double(), torch.full((1, 1), 1e-3).double())
     data = torch.zeros(6, 1, dtype=torch.float64)
     family = Shrinking(1, 1, 1.0)
@@ -159,7 +159,7 @@ def test_a_step_beyond_zero_width_is_a_numerical_failure() -> None:
 
 
 class Shrinking(GaussianMixture):
-    """No mixture widens when it should forget; this one has its gradient turned round and enlarged."""
+    """Mixture with the gradient of the group reversed and enlarged, so that forgetting shrinks σ."""
 
     def group_gradient(self, posterior: MeanFieldGaussian, group: Tensor) -> Tensor:
         return -1e6 * super().group_gradient(posterior, group)
@@ -175,12 +175,12 @@ def test_curvature_too_large_for_the_paper_s_scale_is_a_numerical_failure() -> N
 
 def test_the_draws_follow_the_generator() -> None:
     data = synthetic_mixture(80, seed=1)[0]
-    samples = forget_start(data) + 0.2 * torch.randn(30, 8, generator=seeded(2), dtype=torch.float64)
-    one, same, other = (
+    samples = class_centres(data) + 0.2 * torch.randn(30, 8, generator=seeded(2), dtype=torch.float64)
+    first, same, different = (
         forget_samples(Mixture(), samples, data, torch.arange(4), seeded(seed), EXACT) for seed in (0, 0, 1)
     )
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
+    assert torch.equal(first, same)
+    assert not torch.equal(first, different)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_rows_that_cannot_be_forgotten_are_invalid_input(forgotten: list[int], m
     rows = torch.tensor(forgotten, dtype=torch.int64)
     family = GaussianMixture(4, 2, 1.0)
     with pytest.raises(InvalidInput, match=message):
-        forget_samples(Mixture(), forget_start(data).unsqueeze(0), data, rows, seeded())
+        forget_samples(Mixture(), class_centres(data).unsqueeze(0), data, rows, seeded())
     with pytest.raises(InvalidInput, match=message):
         forget_variational(family, family.initial(data, 0), data, rows)
 
@@ -200,16 +200,16 @@ def test_rows_that_cannot_be_forgotten_are_invalid_input(forgotten: list[int], m
 @pytest.mark.parametrize(
     "settings", [{"group_size": 0}, {"num_terms": 0}, {"num_samples": 0}, {"solver": "conjugate gradients"}]
 )
-def test_recipes_that_mean_nothing_are_invalid_input(settings: dict[str, object]) -> None:
+def test_invalid_recipes_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(InvalidInput, match=r"pass at least 1|choose"):
         PaperRecipe(**settings)  # type: ignore[arg-type]
 
 
-def test_nothing_that_was_passed_in_changes(scene: Scene) -> None:
+def test_arguments_do_not_change(scene: Scene) -> None:
     samples = scene.posterior.mean.flatten().repeat(3, 1)
     forgotten = torch.arange(6)
-    before = [one.clone() for one in (samples, scene.data, scene.posterior.flat(), forgotten)]
+    before = [tensor.clone() for tensor in (samples, scene.data, scene.posterior.flat(), forgotten)]
     forget_samples(Mixture(), samples, scene.data, forgotten, seeded(), EXACT)
     forget_variational(scene.family, scene.posterior, scene.data, forgotten)
     after = [samples, scene.data, scene.posterior.flat(), forgotten]
-    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))

@@ -1,4 +1,4 @@
-"""On a network with one layer the influence is known exactly; on a trained perceptron, what retraining gives."""
+"""On a network with one layer the influence is known exactly; a trained perceptron is compared with retraining."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def rows_of(energy: NetworkEnergy, without: Tensor) -> Tensor:
 
 
 def trained(network: Network, n: int, std: float) -> tuple[NetworkEnergy, MeanFieldGaussian]:
-    """At a minimum of the frozen energy of its own two draws, widths held."""
+    """Return a posterior at a minimum of the frozen energy of its two draws, with fixed widths."""
     data = learnable_rows(network, n)
     start = MeanFieldGaussian(network.initial(seed=4).mean, torch.full((network.parameter_count,), std).double())
     before = NetworkEnergy(network, data, frozen_draws(start, 2, seed=0))
@@ -60,13 +60,13 @@ def trained(network: Network, n: int, std: float) -> tuple[NetworkEnergy, MeanFi
     return NetworkEnergy(network, data, frozen_draws(posterior, 2, seed=0)), posterior
 
 
-def test_undamped_it_is_the_exact_influence_where_logits_are_linear() -> None:
-    """The retained rows are all alike, so that any half of them has the curvature of the whole."""
+def test_without_damping_it_is_the_exact_influence_if_logits_are_linear() -> None:
+    """The retained rows are equal, so that any half of them has the curvature of the whole."""
     network, theta = OneLayer(), random_theta(OneLayer())
     data = torch.cat([labelled_rows(network, 3), labelled_rows(network, 1, seed=7).repeat(20, 1)])
     energy = NetworkEnergy(network, data, theta.unsqueeze(0))
     forgotten, precision = torch.arange(3), torch.full_like(theta, network.prior_std**-2)
-    # The exact influence is a first-order answer: an agreement near 0 accepts it wherever it leads.
+    # The exact influence is of first order only: an agreement near 0 accepts it in any case.
     step = influence_step(energy, precision, forgotten, seeded(), replace(EXACT, min_agreement=1e-9))
     matrix = dense_gauss_newton(network, theta, data[3:]) + torch.diag(precision)
     at = theta.clone().requires_grad_()
@@ -81,8 +81,8 @@ def test_descent_brings_a_large_group_to_the_minimum_without_it() -> None:
     truth = minimised(energy, rows_of(energy, forgotten))
     recipe = replace(DEFAULT_RECIPE, draws=2, large_share=0.3, descent=AveragedDescent(500, 300, 40, 1e-2))
     step = influence_step(energy, posterior.std**-2, forgotten, seeded(), recipe)
-    far = descend(energy, step.drift, forgotten, seeded(), recipe)
-    assert float((far - truth).norm()) < 0.5 * float((step.drift - truth).norm())
+    drift = descend(energy, step.drift, forgotten, seeded(), recipe)
+    assert float((drift - truth).norm()) < 0.5 * float((step.drift - truth).norm())
     small = descend(energy, step.drift, forgotten, seeded(), replace(recipe, large_share=0.31))
     assert small is step.drift
 
@@ -99,8 +99,8 @@ def test_the_curvature_comes_from_the_first_half_of_the_chosen_rows_and_is_scale
     assert torch.allclose(step.drift, torch.linalg.solve(matrix, downhill), rtol=1e-8, atol=1e-11)
 
 
-def test_the_agreement_is_one_where_the_energy_is_quadratic() -> None:
-    """A tiny step on rows that are all alike: the judges see what the model predicts."""
+def test_the_agreement_is_1_if_the_energy_is_quadratic() -> None:
+    """A tiny step on equal rows: the judging rows confirm what the model predicts."""
     network, theta = OneLayer(), random_theta(OneLayer())
     data = labelled_rows(network, 1).repeat(40, 1)
     energy = NetworkEnergy(network, data, theta.unsqueeze(0))
@@ -111,7 +111,7 @@ def test_the_agreement_is_one_where_the_energy_is_quadratic() -> None:
     assert step.agreement == pytest.approx(1.0, abs=1e-3)
 
 
-def test_where_the_first_agrees_bolder_steps_are_tried() -> None:
+def test_smaller_dampings_are_tried_if_the_first_agrees() -> None:
     energy, posterior = trained(OneLayer(), 200, std=0.02)
     step = influence_step(
         energy, posterior.std**-2, torch.tensor([0, 7, 9]), seeded(), replace(DEFAULT_RECIPE, draws=2)
@@ -121,8 +121,8 @@ def test_where_the_first_agrees_bolder_steps_are_tried() -> None:
     assert step.products >= 2
 
 
-def test_the_damping_grows_until_the_judges_agree() -> None:
-    """One row gives the curvature: it knows few of sixteen directions, and the judges find the others steep too."""
+def test_the_damping_grows_until_the_judging_rows_agree() -> None:
+    """A single row gives the curvature of few of the sixteen directions, and the judging rows find the others steep."""
     network, theta = OneLayer(), torch.zeros(OneLayer().parameter_count, dtype=torch.float64)
     data = labelled_rows(network, 40)
     data[:, :-1] *= 5
@@ -134,28 +134,28 @@ def test_the_damping_grows_until_the_judges_agree() -> None:
     assert step.agreement >= recipe.min_agreement
 
 
-def test_a_fall_that_was_not_predicted_is_luck_and_caution_goes_on() -> None:
-    """By 10 the energy falls most, but by a fifth of what it should; by 160 it falls as predicted."""
+def test_a_decrease_that_was_not_predicted_is_not_trusted() -> None:
+    """With 10 the energy falls most, but by a fifth of the prediction; with 160 it falls as predicted."""
     outcomes = {10.0: (-1.0, -0.2), 40.0: (-0.5, -0.1), 2.5: (-2.0, -0.1), 160.0: (-0.2, -0.15)}
     nothing = Solution(torch.zeros(1), residual=0.0, iterations=1, solver="none", converged=True)
-    asked: list[float] = []
+    dampings: list[float] = []
 
-    def tried(damping: float) -> network_forgetting._Trial:
-        asked.append(damping)
+    def attempt(damping: float) -> network_forgetting._Trial:
+        dampings.append(damping)
         return network_forgetting._Trial(damping, nothing, *outcomes[damping])
 
-    assert network_forgetting._most_trusted(tried, DEFAULT_RECIPE).damping == 160
-    assert asked == [10, 40, 2.5, 160]
+    assert network_forgetting._most_trusted(attempt, DEFAULT_RECIPE).damping == 160
+    assert dampings == [10, 40, 2.5, 160]
 
 
-def test_it_gives_up_where_no_damping_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_fails_if_no_damping_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     energy, posterior = trained(OneLayer(), 60, std=0.02)
     monkeypatch.setattr(network_forgetting, "_tilted", lambda *_: lambda _drift: 1.0)
     with pytest.raises(NumericalFailure, match="Train it to convergence"):
         influence_step(energy, posterior.std**-2, torch.tensor([0, 1]), seeded(), EXACT)
 
 
-def test_nothing_to_do_is_no_step() -> None:
+def test_a_zero_gradient_gives_no_step() -> None:
     energy, posterior = trained(OneLayer(), 20, std=0.02)
     still = torch.zeros_like(posterior.mean)
     step = trusted_step(energy, posterior.std**-2, still, torch.arange(20), 5, seeded(), DEFAULT_RECIPE)
@@ -164,7 +164,7 @@ def test_nothing_to_do_is_no_step() -> None:
 
 
 @pytest.mark.parametrize(("network", "share"), [(OneLayer(), 0.6), (TINY, 0.9)])
-def test_forgetting_is_nearer_to_the_retrained_than_doing_nothing(network: Network, share: float) -> None:
+def test_forgetting_comes_closer_to_retraining_than_doing_nothing(network: Network, share: float) -> None:
     energy, posterior = trained(network, 400, std=0.02)
     forgotten = torch.nonzero(energy.data[:, -1] == 1).flatten()[:20]
     truth = minimised(energy, rows_of(energy, forgotten))
@@ -174,10 +174,10 @@ def test_forgetting_is_nearer_to_the_retrained_than_doing_nothing(network: Netwo
     assert after.seconds > 0
 
 
-def test_widths_grow_by_what_the_rows_gave_and_never_more_than_double() -> None:
+def test_widths_grow_by_the_contribution_of_the_rows_and_at_most_double() -> None:
     data, n = learnable_rows(TINY, 200), 200
     wide = torch.full((TINY.parameter_count,), 0.2, dtype=torch.float64)
-    wide[::2] = 0.7  # beyond the prior's 0.5 already: it stays
+    wide[::2] = 0.7  # wider than the prior's 0.5 already: stays
     posterior = MeanFieldGaussian(random_theta(TINY), wide)
     many = forget_network(TINY, posterior, data, torch.arange(n - 40), seeded(), replace(DEFAULT_RECIPE, damping=1e4))
     ratio = many.posterior.std / posterior.std
@@ -195,7 +195,7 @@ def test_forgetting_stops_at_the_width_of_the_prior() -> None:
     assert float(after.posterior.std.max()) == pytest.approx(TINY.prior_std, rel=1e-12)
 
 
-def test_all_samples_drift_alike_and_keep_their_chains() -> None:
+def test_all_samples_drift_equally_and_keep_their_chains() -> None:
     energy, posterior = trained(TINY, 300, std=0.02)
     noise = torch.randn(10, TINY.parameter_count, generator=seeded(2), dtype=torch.float64)
     before = SampleSet(posterior.mean + 0.02 * noise, torch.arange(10) % 2)
@@ -209,7 +209,7 @@ def test_all_samples_drift_alike_and_keep_their_chains() -> None:
     assert torch.equal(again.posterior.samples, after.posterior.samples)
 
 
-def test_samples_descend_for_groups_for_which_a_posterior_at_rest_does_not() -> None:
+def test_samples_descend_for_smaller_groups_than_a_mean_field_posterior() -> None:
     energy, posterior = trained(TINY, 300, std=0.02)
     samples = SampleSet(energy.draws, torch.zeros(2, dtype=torch.int64))
     forgotten = torch.arange(4)
@@ -223,9 +223,9 @@ def test_the_sampled_precision_is_near_the_exact_diagonal() -> None:
     data, theta = labelled_rows(TINY, 400), random_theta(TINY)
     energy = NetworkEnergy(TINY, data, theta.unsqueeze(0))
     recipe = replace(DEFAULT_RECIPE, min_rows=200)
-    found = torch.stack([sampled_precision(energy, seeded(seed), recipe) for seed in range(40)]).mean(0)
+    sampled = torch.stack([sampled_precision(energy, seeded(seed), recipe) for seed in range(40)]).mean(0)
     exact = dense_gauss_newton(TINY, theta, data).diagonal() + TINY.prior_std**-2
-    assert torch.allclose(found, exact, rtol=0.25, atol=0)
+    assert torch.allclose(sampled, exact, rtol=0.25, atol=0)
 
 
 def test_the_generator_decides_the_result() -> None:
@@ -247,7 +247,7 @@ def test_a_single_retained_row_both_gives_the_curvature_and_judges() -> None:
 
 
 @pytest.mark.parametrize(
-    ("forgotten", "told"),
+    ("forgotten", "message"),
     [
         (torch.tensor([], dtype=torch.int64), "name at least one"),
         (torch.tensor([1, 1]), "named twice"),
@@ -256,35 +256,35 @@ def test_a_single_retained_row_both_gives_the_curvature_and_judges() -> None:
         (torch.tensor([[1]]), "1-D tensor"),
     ],
 )
-def test_a_group_that_is_none_is_refused(forgotten: Tensor, told: str) -> None:
+def test_an_invalid_group_is_refused(forgotten: Tensor, message: str) -> None:
     data, posterior = labelled_rows(TINY, 20), TINY.initial(seed=0)
     samples = SampleSet(torch.stack([posterior.mean, posterior.mean + 0.1]), torch.zeros(2, dtype=torch.int64))
     generator = seeded()
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=message):
         forget_network(TINY, posterior, data, forgotten, generator)
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=message):
         forget_network_samples(TINY, samples, data, forgotten, generator)
     assert torch.equal(generator.get_state(), seeded().get_state())
 
 
-def test_what_does_not_fit_the_network_is_refused_and_nothing_changes() -> None:
-    data, posterior, one = labelled_rows(TINY, 20), TINY.initial(seed=0), torch.tensor([1])
-    kept = posterior.mean.clone()
+def test_arguments_that_do_not_fit_the_network_are_refused_and_unchanged() -> None:
+    data, posterior, forgotten = labelled_rows(TINY, 20), TINY.initial(seed=0), torch.tensor([1])
+    mean = posterior.mean.clone()
     with pytest.raises(InvalidInput, match="31 parameters"):
-        forget_network(TINY, MeanFieldGaussian(posterior.mean[1:], posterior.std[1:]), data, one, seeded())
+        forget_network(TINY, MeanFieldGaussian(posterior.mean[1:], posterior.std[1:]), data, forgotten, seeded())
     with pytest.raises(InvalidInput, match="4 columns"):
-        forget_network(TINY, posterior, data[:, 1:], one, seeded())
+        forget_network(TINY, posterior, data[:, 1:], forgotten, seeded())
     broken = data.clone()
     broken[3, 0] = torch.nan
     with pytest.raises(InvalidInput, match="NaN"):
-        forget_network(TINY, posterior, broken, one, seeded())
+        forget_network(TINY, posterior, broken, forgotten, seeded())
     short = SampleSet(torch.zeros(2, 30, dtype=torch.float64), torch.zeros(2, dtype=torch.int64))
     with pytest.raises(InvalidInput, match="31 parameters"):
-        forget_network_samples(TINY, short, data, one, seeded())
-    assert torch.equal(posterior.mean, kept)
+        forget_network_samples(TINY, short, data, forgotten, seeded())
+    assert torch.equal(posterior.mean, mean)
 
 
-def test_a_recipe_is_checked_and_its_sample_is_within_limits() -> None:
+def test_a_recipe_is_checked_and_limits_its_sample() -> None:
     assert DEFAULT_RECIPE.sample_size(forgotten=1, retained=50_000) == 512
     assert DEFAULT_RECIPE.sample_size(forgotten=100, retained=50_000) == 800
     assert DEFAULT_RECIPE.sample_size(forgotten=5_000, retained=50_000) == 6144

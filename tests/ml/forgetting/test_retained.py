@@ -18,7 +18,7 @@ def rows(*positions: int) -> Tensor:
     return torch.tensor(positions, dtype=torch.int64)
 
 
-def test_what_is_not_forgotten_is_retained_in_its_order() -> None:
+def test_retained_rows_keep_their_order() -> None:
     assert retained_rows(DATA, rows(9, 0, 4))[:, 0].tolist() == [2, 4, 6, 10, 12, 14, 16]
     assert torch.equal(retained_rows_of_samples(Mixture(), SAMPLES, DATA, rows(3)), retained_rows(DATA, rows(3)))
 
@@ -59,6 +59,6 @@ def test_samples_that_do_not_fit_are_invalid_input(samples: Tensor, message: str
         retained_rows_of_samples(Mixture(), samples, DATA, rows(1))
 
 
-def test_the_likelihood_has_its_say() -> None:
+def test_the_likelihood_checks_the_data() -> None:
     with pytest.raises(InvalidInput, match="columns"):
         retained_rows_of_samples(Mixture(), SAMPLES, DATA[:, :1], rows(1))

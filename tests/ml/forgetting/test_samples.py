@@ -37,7 +37,7 @@ def noise(count: int, parameters: int, seed: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("forgotten", [[5], list(range(0, 200, 3)), list(range(198)), "extremes"])
 def test_on_a_conjugate_model_the_affine_map_equals_retraining(forgotten: list[int] | str) -> None:
-    """Samples with exactly the moments of p(θ|S) get exactly those of p(θ|R), whatever is forgotten."""
+    """Samples with exactly the moments of p(θ|S) get exactly those of p(θ|R), for any forgotten rows."""
     likelihood, data = LinearRegression(5), regression_data(200, 5, seeded())
     rows = torch.tensor(forgotten) if isinstance(forgotten, list) else data[:, -1].argsort()[:150]
     samples = with_moments(noise(50, 5), *likelihood.posterior(data))
@@ -76,7 +76,7 @@ def test_the_transport_matrix_is_the_symmetric_root_that_maps_one_covariance_to_
     assert torch.allclose(whitened @ whitened.T, torch.eye(6, dtype=torch.float64), rtol=0, atol=1e-14 * (10 + spread))
 
 
-def test_the_transport_matrix_is_the_one_of_the_literature() -> None:
+def test_the_transport_matrix_equals_the_published_one() -> None:
     """A = Σ^(-½) (Σ^½ Σ' Σ^½)^½ Σ^(-½), by symmetric roots."""
 
     def root(matrix: Tensor, power: float) -> Tensor:
@@ -108,13 +108,13 @@ def test_the_matrix_free_map_in_closed_form() -> None:
     assert torch.allclose(moved.samples, expected, rtol=0, atol=1e-12)
     assert torch.allclose(moved.mode_after, moved.samples.mean(0), rtol=0, atol=1e-12)
     assert moved.log_det == pytest.approx(2 * 10 / precision, rel=1e-12)
-    few = samples[:2]  # no more than parameters: each is solved for, and the trace taken from them
+    few = samples[:2]  # no more than parameters: one solve for each sample, and the trace from them
     moved = affine_map_matrix_free(likelihood, few, data, torch.arange(20), tolerance=1e-12)
     assert moved.log_det == pytest.approx(10 * float((few - few.mean(0)).square().sum(1).mean()), rel=1e-12)
 
 
 def test_the_matrix_free_map_is_the_first_order_of_the_dense_one() -> None:
-    """Rows of weight t forgotten: what the two maps disagree on, in mean and covariance, falls with t²."""
+    """Forget rows of weight t: the difference of the two maps, in mean and covariance, falls with t²."""
     likelihood, data = LinearRegression(4), regression_data(300, 4, seeded())
     forgotten, weights = torch.arange(60), [1, 2, 4, 8]
     gaps: dict[str, list[float]] = {"mean": [], "covariance": [], "log_det": []}
@@ -152,7 +152,7 @@ def test_an_unfinished_solve_is_a_numerical_failure() -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """The paper's experiment on samples: 2,000 points, of two classes the outer 400 of 500 each are forgotten."""
+    """The paper's experiment on samples: 2,000 points; the outer 400 of 500 are forgotten from each of two classes."""
 
     data: Tensor
     forgotten: Tensor
@@ -168,11 +168,11 @@ class Scenario:
 @pytest.fixture(scope="module")
 def paper() -> Scenario:
     data, labels = synthetic_mixture(2000, seed=1)
-    right, lower = (torch.nonzero(labels == one).flatten() for one in (0, 2))
+    right, lower = (torch.nonzero(labels == label).flatten() for label in (0, 2))
     outer = data[right, 0].argsort(descending=True)[:400], data[lower, 1].argsort()[:400]
     forgotten = torch.cat([right[outer[0]], lower[outer[1]]])[torch.randperm(800, generator=seeded())]
-    start = torch.stack([data[labels == one].mean(0) for one in range(4)]).flatten()
-    # Of exactly standard moments, so that the weighted moments of few draws are those of many.
+    start = torch.stack([data[labels == label].mean(0) for label in range(4)]).flatten()
+    # With exact standard moments, so that the weighted moments of few draws equal those of many.
     standard = with_moments(noise(2000, 8), torch.zeros(8).double(), torch.eye(8).double())
     before = posterior_draws(Potential(Mixture(), data), start, standard)
     after = posterior_draws(Potential(Mixture(), retained_rows(data, forgotten)), start, standard)
@@ -188,7 +188,7 @@ def resampled(draws: Tensor, weights: Tensor) -> list[Tensor]:
     return [draws[torch.multinomial(weights, 500, replacement=True, generator=generator)] for _ in range(8)]
 
 
-def test_eight_hundred_points_are_forgotten_as_well_as_fresh_samples_are_drawn(paper: Scenario) -> None:
+def test_after_forgetting_800_points_samples_are_as_good_as_fresh_ones(paper: Scenario) -> None:
     floor = paper.kl(paper.fresh)
     assert 0.03 < floor < 0.06
     assert paper.kl(paper.sets) > 100
@@ -198,13 +198,13 @@ def test_eight_hundred_points_are_forgotten_as_well_as_fresh_samples_are_drawn(p
     assert paper.kl(shifted) > 20 * floor
 
 
-def test_the_paper_s_shift_in_one_go_leaves_almost_everything(paper: Scenario) -> None:
+def test_the_paper_s_shift_of_a_single_group_removes_almost_nothing(paper: Scenario) -> None:
     recipe = PaperRecipe(group_size=800, solver="cholesky")
     assert paper.kl([forget_samples(Mixture(), paper.sets[0], paper.data, paper.forgotten, seeded(), recipe)]) > 50
 
 
 @pytest.mark.slow
-def test_the_paper_s_shift_in_small_groups_leaves_the_width(paper: Scenario) -> None:
+def test_the_paper_s_shift_in_small_groups_keeps_the_width(paper: Scenario) -> None:
     recipe = PaperRecipe(solver="cholesky")
     moved = forget_samples(Mixture(), paper.sets[0], paper.data, paper.forgotten, seeded(), recipe)
     assert 1 < paper.kl([moved]) < 3
@@ -225,9 +225,9 @@ def test_rows_that_cannot_be_forgotten_are_invalid_input(move: Map, forgotten: l
 
 
 @pytest.mark.parametrize("move", [shift, affine_map, affine_map_matrix_free])
-def test_nothing_that_was_passed_in_changes(move: Map) -> None:
+def test_arguments_do_not_change(move: Map) -> None:
     samples, data, forgotten = noise(6, 2), regression_data(20, 2, seeded()), torch.arange(4)
-    before = [one.clone() for one in (samples, data, forgotten)]
+    before = [tensor.clone() for tensor in (samples, data, forgotten)]
     moved = move(LinearRegression(2), samples, data, forgotten)
-    assert all(torch.equal(one, other) for one, other in zip(before, (samples, data, forgotten), strict=True))
+    assert all(torch.equal(*pair) for pair in zip(before, (samples, data, forgotten), strict=True))
     assert not torch.equal(moved.samples, samples)

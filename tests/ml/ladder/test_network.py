@@ -1,4 +1,4 @@
-"""On a small perceptron with rows that it can learn."""
+"""Small perceptron with rows that it can learn."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ def trained(data: Tensor) -> MeanFieldGaussian:
 
 @pytest.fixture(scope="module")
 def forgot(data: Tensor, trained: MeanFieldGaussian) -> tuple[Outcome[MeanFieldGaussian], list[Step]]:
-    told: list[Step] = []
-    return forget(NETWORK, trained, data, FORGOTTEN, LOOSE, on_step=told.append), told
+    steps: list[Step] = []
+    return forget(NETWORK, trained, data, FORGOTTEN, LOOSE, on_step=steps.append), steps
 
 
 def test_a_loose_policy_is_met_by_the_influence_step(
     forgot: tuple[Outcome[MeanFieldGaussian], list[Step]], trained: MeanFieldGaussian
 ) -> None:
-    outcome, told = forgot
+    outcome, steps = forgot
     assert [(rung.name, rung.solver) for rung in outcome.rungs] == [("influence", "conjugate gradients")]
     assert (outcome.certificate.level, outcome.policy_met) == ("estimated", True)
     assert 0 < outcome.certificate.epsilon <= 0.1
     assert any("earlier deletions" in reservation for reservation in outcome.certificate.not_proved)
     assert not torch.equal(outcome.posterior.mean, trained.mean)
-    assert [(step.rung, step.residual) for step in told] == [("influence", outcome.certificate.constants.gradient)]
+    assert [(step.rung, step.residual) for step in steps] == [("influence", outcome.certificate.constants.gradient)]
 
 
-def test_an_update_that_was_skipped_is_certified_worse(
+def test_a_skipped_update_gets_a_worse_certificate(
     forgot: tuple[Outcome[MeanFieldGaussian], list[Step]], trained: MeanFieldGaussian, data: Tensor
 ) -> None:
     skipped = certify_network(NETWORK, trained, trained, data, FORGOTTEN, torch.Generator().manual_seed(2))
@@ -64,9 +64,9 @@ def test_an_update_that_was_skipped_is_certified_worse(
 
 
 @pytest.mark.slow
-def test_a_strict_policy_climbs_to_retraining_and_says_so(trained: MeanFieldGaussian, data: Tensor) -> None:
+def test_a_strict_policy_climbs_to_retraining(trained: MeanFieldGaussian, data: Tensor) -> None:
     progress: list[tuple[str, float]] = []
-    told: list[Step] = []
+    steps: list[Step] = []
     outcome = forget(
         NETWORK,
         trained,
@@ -74,31 +74,31 @@ def test_a_strict_policy_climbs_to_retraining_and_says_so(trained: MeanFieldGaus
         FORGOTTEN,
         Policy(1e-9, level="estimated"),
         lambda *where: progress.append(where),
-        told.append,
+        steps.append,
         BRIEF,
         REST,
     )
     assert [(rung.name, rung.steps) for rung in outcome.rungs] == [("influence", 1), ("warm", 60), ("retrain", 160)]
     assert all(rung.level == "estimated" and rung.epsilon > 1e-9 for rung in outcome.rungs[:-1])
     assert (outcome.certificate.level, outcome.certificate.epsilon, outcome.policy_met) == ("retrained", 0.0, True)
-    assert [step.rung for step in told] == ["influence", "warm", "retrain"]
+    assert [step.rung for step in steps] == ["influence", "warm", "retrain"]
     assert ("retrain", 0.5) in progress
     assert progress[-1] == ("done", 1.0)
 
 
 @pytest.mark.slow
-def test_a_warm_restart_forgets_and_does_not_go_on_with_training(data: Tensor) -> None:
-    """From a posterior that is not at rest: plain descent mends that, and leads farther away than doing nothing."""
+def test_a_warm_restart_forgets_and_does_not_continue_training(data: Tensor) -> None:
+    """Before convergence, plain descent continues training, and ends farther away than doing nothing."""
     training, group = replace(BRIEF, iterations=300, decay_every=100), torch.arange(100)
     before = train_network(NETWORK, data, NETWORK.initial(1), training, torch.Generator().manual_seed(1)).posterior
     descent, policy = AveragedDescent(300, 200, learning_rate=1e-3), Policy(1e-9, level="estimated", rungs=("warm",))
-    found = forget(NETWORK, before, data, group, policy, descent=descent).certificate.constants
+    constants = forget(NETWORK, before, data, group, policy, descent=descent).certificate.constants
     plain = converge_means(NETWORK, before, data[100:], torch.Generator().manual_seed(3), descent)
     farther = certify_network(NETWORK, before, plain, data, group, torch.Generator().manual_seed(2)).constants
-    assert found.excess < 0.9 * found.excess_of_nothing < 0.9 * farther.excess
+    assert constants.excess < 0.9 * constants.excess_of_nothing < 0.9 * farther.excess
 
 
-def test_a_bound_that_must_be_proved_is_to_be_had_by_retraining_only(trained: MeanFieldGaussian, data: Tensor) -> None:
+def test_a_policy_that_requires_a_proof_needs_retraining(trained: MeanFieldGaussian, data: Tensor) -> None:
     outcome = forget(NETWORK, trained, data, FORGOTTEN, Policy(0.1, level="proved"), training=BRIEF, descent=REST)
     assert [rung.name for rung in outcome.rungs] == ["retrain"]
     assert (outcome.certificate.level, outcome.policy_met) == ("retrained", True)
@@ -106,7 +106,7 @@ def test_a_bound_that_must_be_proved_is_to_be_had_by_retraining_only(trained: Me
     assert torch.equal(outcome.posterior.mean, again.mean)
 
 
-def test_a_step_that_nothing_supports_is_told_and_the_climb_goes_on(
+def test_a_step_that_is_not_trusted_is_recorded_and_the_next_rung_tried(
     trained: MeanFieldGaussian, data: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(network_forgetting, "_tilted", lambda *_: lambda _drift: 1.0)
@@ -117,7 +117,7 @@ def test_a_step_that_nothing_supports_is_told_and_the_climb_goes_on(
     assert (retrained.name, outcome.policy_met) == ("retrain", True)
 
 
-def test_what_cannot_be_forgotten_is_invalid_input(trained: MeanFieldGaussian, data: Tensor) -> None:
+def test_invalid_groups_and_policies_are_refused(trained: MeanFieldGaussian, data: Tensor) -> None:
     with pytest.raises(InvalidInput, match="12 rows would be left"):
         forget(NETWORK, trained, data, torch.arange(988), LOOSE)
     policy = Policy(0.1, level="estimated", rungs=("newton",))

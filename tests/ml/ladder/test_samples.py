@@ -1,4 +1,4 @@
-"""On linear regression, where the affine map is exact and every posterior known."""
+"""Linear regression, on which the affine map is exact and every posterior known."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def samples(data: torch.Tensor, width: float = 1.0) -> SampleSet:
 
 
 def mirrored(data: torch.Tensor) -> SampleSet:
-    """Each with its mirror image: their mean is the exact one, without the error of so many draws."""
+    """Return samples with their mirror images: their mean is exact, without the error of a finite number."""
     drawn, (mean, _) = samples(data), FAMILY.exact_posterior(data)
     return SampleSet(torch.cat([drawn.samples, 2 * mean - drawn.samples]), drawn.chain.repeat(2))
 
 
-def steepness(data: torch.Tensor, theta: torch.Tensor) -> float:
-    """In closed form: the potential is quadratic around the exact mean."""
+def gradient_norm(data: torch.Tensor, theta: torch.Tensor) -> float:
+    """Return the norm of the gradient in closed form: the potential is quadratic around the exact mean."""
     mean, covariance = FAMILY.exact_posterior(data)
     return float(torch.linalg.solve(covariance, theta - mean).norm())
 
@@ -50,48 +50,48 @@ def test_a_small_group_is_forgotten_by_the_first_order_map() -> None:
     assert outcome.certificate.epsilon <= 1e-2
 
 
-def test_a_large_group_takes_the_whole_map_which_is_exact_here() -> None:
+def test_a_large_group_needs_the_full_map_which_is_exact() -> None:
     data = rows()
-    told: list[str] = []
+    phases: list[str] = []
     policy = Policy(1e-6, level="estimated")
-    outcome = forget(FAMILY, samples(data), data, torch.arange(120), policy, lambda phase, _: told.append(phase))
+    outcome = forget(FAMILY, samples(data), data, torch.arange(120), policy, lambda phase, _: phases.append(phase))
     assert [rung.name for rung in outcome.rungs] == ["influence", "newton"]
     assert outcome.rungs[0].epsilon > 1e-6 >= outcome.certificate.epsilon
     mean, covariance = FAMILY.exact_posterior(data[120:])
-    far = torch.linalg.solve(torch.linalg.cholesky(covariance), outcome.posterior.mean - mean)
-    assert float(far.norm()) < 4 * math.sqrt(2 / 2000)
-    assert told == ["diagnostics", "influence", "newton", "done"]
+    gap = torch.linalg.solve(torch.linalg.cholesky(covariance), outcome.posterior.mean - mean)
+    assert float(gap.norm()) < 4 * math.sqrt(2 / 2000)
+    assert phases == ["diagnostics", "influence", "newton", "done"]
 
 
 @pytest.mark.parametrize("rung", ["influence", "newton"])
-def test_a_rung_tells_the_gradient_where_it_led(rung: RungName) -> None:
-    data, seen = rows(), list[Step]()
+def test_a_rung_reports_the_gradient_it_reached(rung: RungName) -> None:
+    data, steps = rows(), list[Step]()
     policy = Policy(1e-2, level="estimated", rungs=(rung,))
-    outcome = forget(FAMILY, samples(data), data, torch.arange(3), policy, on_step=seen.append)
-    assert [(step.rung, step.step) for step in seen] == [(rung, 1)]
-    assert seen[0].residual == pytest.approx(steepness(data[3:], outcome.posterior.mean), rel=1e-6)
-    assert 0 < seen[0].seconds <= outcome.seconds
+    outcome = forget(FAMILY, samples(data), data, torch.arange(3), policy, on_step=steps.append)
+    assert [(step.rung, step.step) for step in steps] == [(rung, 1)]
+    assert steps[0].residual == pytest.approx(gradient_norm(data[3:], outcome.posterior.mean), rel=1e-6)
+    assert 0 < steps[0].seconds <= outcome.seconds
 
 
-def test_the_whole_map_ends_where_the_retained_rows_pull_nowhere() -> None:
-    data, seen = rows(), list[Step]()
+def test_the_full_map_reaches_a_zero_gradient() -> None:
+    data, steps = rows(), list[Step]()
     policy = Policy(1e-6, level="estimated")
-    forget(FAMILY, mirrored(data), data, torch.arange(120), policy, on_step=seen.append)
-    assert [step.rung for step in seen] == ["influence", "newton"]
-    first, whole = (step.residual for step in seen)
-    # Doing nothing leaves the forgotten rows' whole pull; the first order leaves less of it, the whole map none.
-    assert steepness(data[120:], FAMILY.exact_posterior(data)[0]) > first > 1e-3
+    forget(FAMILY, mirrored(data), data, torch.arange(120), policy, on_step=steps.append)
+    assert [step.rung for step in steps] == ["influence", "newton"]
+    first, whole = (step.residual for step in steps)
+    # Doing nothing leaves the whole gradient of the forgotten rows, the first order a part of it, the full map none.
+    assert gradient_norm(data[120:], FAMILY.exact_posterior(data)[0]) > first > 1e-3
     assert whole < 1e-9 * first
-    assert seen[0].seconds < seen[1].seconds
+    assert steps[0].seconds < steps[1].seconds
 
 
 @pytest.mark.slow
-def test_a_bound_that_must_be_proved_is_not_to_be_had_from_samples_but_by_drawing_anew() -> None:
-    data, seen = rows(), list[Step]()
+def test_a_policy_that_requires_a_proof_needs_new_chains() -> None:
+    data, steps = rows(), list[Step]()
     policy = Policy(1e-2, level="proved")
-    outcome = forget(FAMILY, samples(data), data, torch.arange(3), policy, on_step=seen.append)
-    assert [rung.name for rung in outcome.rungs] == [step.rung for step in seen] == ["retrain"]
-    assert seen[0].residual == pytest.approx(steepness(data[3:], outcome.posterior.mean), rel=1e-6)
+    outcome = forget(FAMILY, samples(data), data, torch.arange(3), policy, on_step=steps.append)
+    assert [rung.name for rung in outcome.rungs] == [step.rung for step in steps] == ["retrain"]
+    assert steps[0].residual == pytest.approx(gradient_norm(data[3:], outcome.posterior.mean), rel=1e-6)
     assert (outcome.certificate.level, outcome.certificate.epsilon, outcome.policy_met) == ("retrained", 0.0, True)
     mean, covariance = FAMILY.exact_posterior(data[3:])
     assert torch.allclose(outcome.posterior.mean, mean, rtol=0, atol=0.2 * float(covariance.diagonal().max().sqrt()))
@@ -105,7 +105,7 @@ def test_samples_that_are_too_wide_are_not_certified() -> None:
     assert any("times as wide" in reason for reason in outcome.certificate.reasons)
 
 
-def test_a_policy_without_a_rung_for_samples_is_told() -> None:
+def test_a_policy_without_a_rung_for_samples_fails() -> None:
     data = rows()
     with pytest.raises(NumericalFailure, match="allow influence, newton or retrain"):
         forget(FAMILY, samples(data), data, torch.arange(3), Policy(1.0, rungs=("influence", "warm")))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
@@ -11,8 +10,8 @@ from ml.certify.kantorovich import certify_expansion
 from ml.errors import InvalidInput, NumericalFailure
 from ml.forgetting.variational import influence_step
 from ml.inference.variational import train
-from ml.ladder import variational as ladder
-from ml.ladder.climb import RungRecord, Step
+from ml.ladder import variational
+from ml.ladder.climb import Step
 from ml.ladder.policy import Policy
 from ml.ladder.variational import forget
 from ml.models.family import Expansion
@@ -46,7 +45,7 @@ def test_small_groups_are_forgotten_within_their_policy(scene: Scene, removed: i
     assert outcome.posterior.kl(retrained) <= outcome.certificate.epsilon <= 1e-9
 
 
-def test_a_hundred_deletions_in_a_row_add_nothing_up(scene: Scene) -> None:
+def test_errors_of_a_hundred_deletions_do_not_add_up(scene: Scene) -> None:
     posterior, data = scene.posterior, scene.data
     for _ in range(100):
         outcome = forget(scene.family, posterior, data, torch.tensor([0, 1]), Policy(1e-6))
@@ -73,52 +72,38 @@ def test_every_rung_is_recorded_with_its_bound(scene: Scene) -> None:
     assert 0 < influence.seconds + newton.seconds <= outcome.seconds < 60
 
 
-def test_a_rung_without_a_bound_is_plain_json() -> None:
-    rung = RungRecord("influence", 1, math.inf, "none", 0.5)
-    assert json.loads(json.dumps(rung.to_dict(), allow_nan=False)) == {
-        "name": "influence",
-        "steps": 1,
-        "epsilon": None,
-        "level": "none",
-        "seconds": 0.5,
-        "at_least": 0.0,
-        "failure": None,
-        "solver": None,
-    }
-
-
-def test_each_step_tells_how_near_it_came(scene: Scene) -> None:
-    seen: list[Step] = []
+def test_each_step_reports_its_residual(scene: Scene) -> None:
+    steps: list[Step] = []
     policy = Policy(1e-12, "retrained", rungs=("retrain",))
     forgotten = scene.of_classes(0, 1, each=400)
-    refined = forget(scene.family, scene.posterior, scene.data, forgotten, Policy(1e-12), on_step=seen.append)
-    assert [(step.rung, step.step) for step in seen[:3]] == [("influence", 1), ("newton", 1), ("newton", 2)]
-    assert len(seen) == sum(rung.steps for rung in refined.rungs)
-    residuals = [step.residual for step in seen]
+    refined = forget(scene.family, scene.posterior, scene.data, forgotten, Policy(1e-12), on_step=steps.append)
+    assert [(step.rung, step.step) for step in steps[:3]] == [("influence", 1), ("newton", 1), ("newton", 2)]
+    assert len(steps) == sum(rung.steps for rung in refined.rungs)
+    residuals = [step.residual for step in steps]
     assert residuals == sorted(residuals, reverse=True)
     at = scene.family.expand(refined.posterior, scene.retained(forgotten))
     assert residuals[-1] == float(at.gradient.norm()) < 1e-6 * residuals[0]
-    assert 0 < seen[0].seconds < seen[-1].seconds <= refined.seconds
+    assert 0 < steps[0].seconds < steps[-1].seconds <= refined.seconds
     assert {rung.solver for rung in refined.rungs} == {"cholesky"}
-    seen.clear()
-    retrained = forget(scene.family, scene.posterior, scene.data, torch.arange(5), policy, on_step=seen.append)
-    assert [(step.rung, step.step) for step in seen] == [("retrain", retrained.rungs[0].steps)]
+    steps.clear()
+    retrained = forget(scene.family, scene.posterior, scene.data, torch.arange(5), policy, on_step=steps.append)
+    assert [(step.rung, step.step) for step in steps] == [("retrain", retrained.rungs[0].steps)]
     assert retrained.rungs[0].solver is None
 
 
 def test_progress_rises_to_one(scene: Scene) -> None:
-    told: list[tuple[str, float]] = []
+    progress: list[tuple[str, float]] = []
     forget(
         scene.family,
         scene.posterior,
         scene.data,
         torch.arange(100),
         Policy(1e-10),
-        on_progress=lambda phase, fraction: told.append((phase, fraction)),
+        on_progress=lambda phase, fraction: progress.append((phase, fraction)),
     )
-    fractions = [fraction for _, fraction in told]
-    assert [phase for phase, _ in told][:2] == ["influence", "newton"]
-    assert told[-1] == ("done", 1.0)
+    fractions = [fraction for _, fraction in progress]
+    assert [phase for phase, _ in progress][:2] == ["influence", "newton"]
+    assert progress[-1] == ("done", 1.0)
     assert fractions == sorted(fractions)
     assert fractions[0] == 0.0
 
@@ -160,7 +145,7 @@ def test_data_and_posterior_are_checked_first(scene: Scene) -> None:
         )
 
 
-def test_nothing_that_was_passed_in_changes(scene: Scene) -> None:
+def test_arguments_do_not_change(scene: Scene) -> None:
     posterior, data, forgotten = scene.posterior.flat().clone(), scene.data.clone(), torch.arange(100)
     forget(scene.family, scene.posterior, scene.data, forgotten, Policy(1e-12))
     assert torch.equal(scene.posterior.flat(), posterior)
@@ -168,8 +153,8 @@ def test_nothing_that_was_passed_in_changes(scene: Scene) -> None:
     assert torch.equal(forgotten, torch.arange(100))
 
 
-def test_certificates_that_must_miss_are_not_computed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The divergence to the Newton point is a floor of the bound: only where that is low enough is it asked for."""
+def test_certificates_that_must_miss_the_policy_are_not_computed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The divergence to the Newton point is a lower bound of the certificate: a larger one rules it out."""
     computed: list[float] = []
 
     def counting(*arguments: object) -> object:
@@ -177,7 +162,7 @@ def test_certificates_that_must_miss_are_not_computed(scene: Scene, monkeypatch:
         computed.append(certificate.epsilon)
         return certificate
 
-    monkeypatch.setattr(ladder, "certify_expansion", counting)
+    monkeypatch.setattr(variational, "certify_expansion", counting)
     forgotten = scene.of_classes(0, 1, each=400)
     outcome = forget(scene.family, scene.posterior, scene.data, forgotten, Policy(1e-12))
     influence, newton = outcome.rungs
@@ -188,7 +173,7 @@ def test_certificates_that_must_miss_are_not_computed(scene: Scene, monkeypatch:
 
 
 @pytest.mark.parametrize("removed", [3, 800])
-def test_a_kept_hessian_spares_a_pass_and_changes_nothing(
+def test_a_given_hessian_saves_a_pass_and_changes_nothing(
     scene: Scene, removed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = train(scene.family, scene.data, scene.posterior, tolerance=0.0)
@@ -234,8 +219,8 @@ def test_a_large_group_is_swept_before_newton_and_a_small_one_is_not(
     assert swept == [1499] * 4
 
 
-def test_a_policy_below_rounding_is_missed_openly(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ladder, "_MAX_NEWTON_STEPS", 3)
+def test_a_policy_below_rounding_is_reported_as_missed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variational, "_MAX_NEWTON_STEPS", 3)
     outcome = forget(
         scene.family, scene.posterior, scene.data, torch.arange(5), Policy(1e-300, rungs=("influence", "newton"))
     )
@@ -245,8 +230,8 @@ def test_a_policy_below_rounding_is_missed_openly(scene: Scene, monkeypatch: pyt
     assert outcome.rungs[-1].steps == 3
 
 
-def test_a_basin_that_is_gone_is_reported_not_certified(scene: Scene) -> None:
-    """A whole class forgotten: its component has no minimum to go to nearby."""
+def test_a_vanished_basin_is_reported_and_not_certified(scene: Scene) -> None:
+    """A whole class is forgotten: there is no minimum near its component."""
     policy = Policy(1e-6, rungs=("influence", "newton"))
     outcome = forget(scene.family, scene.posterior, scene.data, scene.of_classes(0, each=500), policy)
     assert (outcome.certificate.level, outcome.certificate.epsilon, outcome.policy_met) == ("none", math.inf, False)
@@ -254,7 +239,7 @@ def test_a_basin_that_is_gone_is_reported_not_certified(scene: Scene) -> None:
     assert [rung.level for rung in outcome.rungs] == ["none", "none"]
 
 
-def test_where_the_basin_is_gone_a_warm_restart_finds_another(scene: Scene) -> None:
+def test_a_warm_restart_finds_another_basin(scene: Scene) -> None:
     forgotten = scene.of_classes(0, each=500)
     outcome = forget(scene.family, scene.posterior, scene.data, forgotten, Policy(1e-6))
     assert [rung.name for rung in outcome.rungs] == ["influence", "newton", "warm"]
@@ -273,7 +258,7 @@ def test_the_last_rung_is_a_model_that_never_saw_the_rows(scene: Scene) -> None:
     assert torch.equal(outcome.posterior.flat(), alone.flat())
 
 
-def test_where_only_retraining_will_do_nothing_else_is_tried(scene: Scene) -> None:
+def test_a_policy_that_requires_retraining_tries_nothing_else(scene: Scene) -> None:
     outcome = forget(scene.family, scene.posterior, scene.data, torch.arange(3), Policy(1e-3, level="retrained"))
     assert [rung.name for rung in outcome.rungs] == ["retrain"]
     assert outcome.policy_met
@@ -294,7 +279,7 @@ def test_without_an_influence_step_newton_starts_at_the_trained_posterior(scene:
 
 
 def test_a_rung_that_fails_is_recorded_and_the_next_one_tried(scene: Scene) -> None:
-    """At a saddle neither an influence step nor Newton's can be solved for, and a warm restart stays on it."""
+    """At a saddle there is neither an influence step nor a Newton step, and a warm restart stays on it."""
     outcome = forget(scene.family, saddle(scene), scene.data, torch.arange(3), Policy(1e-6))
     influence, newton, warm, retrained = outcome.rungs
     assert "train it to convergence" in str(influence.failure)
@@ -309,21 +294,21 @@ def test_a_model_at_a_saddle_cannot_forget_by_influence(scene: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_one_after_another_or_all_at_once_is_the_same(scene: Scene) -> None:
-    """A thousand deletions: error does not add up, because each is judged by what is retained then."""
+def test_deletions_in_sequence_equal_deletions_at_once(scene: Scene) -> None:
+    """A thousand deletions: errors do not add up, since each is certified on the rows retained then."""
     posterior, data, order = (
         scene.posterior,
         scene.data,
         torch.randperm(2000, generator=torch.Generator().manual_seed(8)),
     )
-    gone = torch.zeros(2000, dtype=torch.bool)
+    removed = torch.zeros(2000, dtype=torch.bool)
     for position in order[:1000]:
-        at = int((~gone[:position]).sum())
+        at = int((~removed[:position]).sum())
         outcome = forget(scene.family, posterior, data, torch.tensor([at]), Policy(1e-6))
-        gone[position] = True
-        posterior, data = outcome.posterior, scene.data[~gone]
+        removed[position] = True
+        posterior, data = outcome.posterior, scene.data[~removed]
         assert outcome.policy_met
     at_once = forget(scene.family, scene.posterior, scene.data, order[:1000], Policy(1e-6))
     truth = train(scene.family, data, posterior, tolerance=0.0).posterior
-    for found in (outcome, at_once):
-        assert found.posterior.kl(truth) <= found.certificate.epsilon <= 1e-6
+    for result in (outcome, at_once):
+        assert result.posterior.kl(truth) <= result.certificate.epsilon <= 1e-6

@@ -27,7 +27,7 @@ ERRORS = (
 
 
 class Memory:
-    """Room for so many rows."""
+    """Memory with room for a number of rows."""
 
     def __init__(self, rows: int, error: Exception = ERRORS[0]) -> None:
         self.rows, self.error, self.refused = rows, error, 0
@@ -46,7 +46,7 @@ class Memory:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_what_does_not_fit_is_done_in_halves_which_the_next_one_remembers(error: Exception) -> None:
+def test_rows_are_halved_until_they_fit_and_the_budget_keeps_the_number(error: Exception) -> None:
     budget, memory = RowBudget(65_536), Memory(100, error)
     assert budget.run(memory.total, len(ROWS)) == float(ROWS.sum())
     assert (budget.rows_at_once, memory.refused) == (62, 4)  # all 1,000 rows, 500, 250, 125
@@ -54,20 +54,20 @@ def test_what_does_not_fit_is_done_in_halves_which_the_next_one_remembers(error:
     assert memory.refused == 4
 
 
-def test_what_fits_is_done_at_once() -> None:
+def test_rows_that_fit_are_processed_at_once() -> None:
     budget, memory = RowBudget(65_536), Memory(1000)
     assert budget.run(memory.total, len(ROWS)) == float(ROWS.sum())
     assert (budget.rows_at_once, memory.refused) == (65_536, 0)
 
 
-def test_no_room_for_one_row_says_what_to_do() -> None:
+def test_memory_without_room_for_a_row_is_exhausted() -> None:
     memory = Memory(0)
     with pytest.raises(MemoryExhausted, match="give the worker more memory"):
         RowBudget(65_536).run(memory.total, len(ROWS))
     assert memory.refused == 10
 
 
-def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
+def test_other_errors_are_raised() -> None:
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         RowBudget(8).run(Memory(1, RuntimeError("shapes do not fit")).total, len(ROWS))
 
@@ -89,10 +89,10 @@ def test_derivatives_of_a_potential_adapt(monkeypatch: pytest.MonkeyPatch) -> No
         return likelihood(self, theta, rows)
 
     monkeypatch.setattr(Mixture, "log_likelihood", hold)
-    found = tight.values(samples), tight.gradients(samples), tight.product(samples[0], samples[1])
+    computed = tight.values(samples), tight.gradients(samples), tight.product(samples[0], samples[1])
     assert memory.refused == 4  # five times 50 rows at once, or twice, or once; then 31 rows; 15 fit
-    for one, other in zip(found, expected, strict=True):
-        assert torch.allclose(one, other, rtol=1e-11, atol=1e-11)
+    for value, reference in zip(computed, expected, strict=True):
+        assert torch.allclose(value, reference, rtol=1e-11, atol=1e-11)
     hessian = tight.mean_hessian(samples)
     assert memory.refused == 4
     assert torch.allclose(hessian, ample.mean_hessian(samples), rtol=1e-11, atol=1e-11)
@@ -115,18 +115,18 @@ def test_derivatives_of_a_network_adapt(monkeypatch: pytest.MonkeyPatch) -> None
     assert memory.refused == 2  # 20 rows for each of the two draws, then 10; 5 fit
     assert torch.allclose(tight.misfit_gradient(drift, rows), expected[0], rtol=1e-11, atol=1e-11)
     assert tight.misfit(drift, rows) == pytest.approx(misfit, rel=1e-12)
-    assert memory.refused == 3  # 10 rows for the one draw that reads here; 5 fit
+    assert memory.refused == 3  # 10 rows for the single draw read here; 5 fit
 
 
-def test_a_linearisation_that_leaves_no_room_for_a_product_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_linearisation_that_leaves_no_room_for_a_product_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     data, rows = labelled_rows(TINY, 40), torch.arange(40)
     energy = NetworkEnergy(TINY, data, torch.stack([random_theta(TINY, seed) for seed in (1, 2)]))
-    vector, memory, kept = random_theta(TINY, 6), Memory(0), []
+    vector, memory, linearised = random_theta(TINY, 6), Memory(0), []
     expected, build = energy.curvature(rows, 1.0)(vector), network_energy.gauss_newton
 
     def watched(outputs: list[network_energy.functools.partial[Tensor]], at: Tensor, keep: bool) -> object:
         product = build(outputs, at, keep)
-        kept.append(keep)
+        linearised.append(keep)
 
         def refuse_once(direction: Tensor) -> Tensor:
             memory.hold(0 if memory.refused else 1)
@@ -136,13 +136,13 @@ def test_a_linearisation_that_leaves_no_room_for_a_product_is_let_go(monkeypatch
 
     monkeypatch.setattr(network_energy, "gauss_newton", watched)
     assert torch.allclose(energy.curvature(rows, 1.0)(vector), expected, rtol=1e-11, atol=1e-11)
-    assert (kept, memory.refused) == ([True, False], 1)
+    assert (linearised, memory.refused) == ([True, False], 1)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the limit of a process's memory is Linux's")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space of a process")
 def test_a_process_with_little_memory_still_gets_its_product() -> None:
-    """What takes some 700 MB at once, where 250 MB are left."""
+    """The product takes some 700 MB at once, and 250 MB are left."""
     script = textwrap.dedent(
         """
         import re, resource, torch
@@ -155,15 +155,15 @@ def test_a_process_with_little_memory_still_gets_its_product() -> None:
         rows = torch.randn(20_000, 2, generator=generator, dtype=torch.float64)
         theta = torch.randn(200, generator=generator, dtype=torch.float64)
         family = build("gaussian-mixture", {"components": 100, "dimensions": 2, "prior_std": 1.0})
-        few = Potential(family, rows, rows_at_once=1_000).product(theta, theta)
+        expected = Potential(family, rows, rows_at_once=1_000).product(theta, theta)
         used = int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
         resource.setrlimit(resource.RLIMIT_AS, (used + 250 * 2**20, resource.RLIM_INFINITY))
         tight = Potential(family, rows)
-        found = tight.product(theta, theta)
-        assert torch.allclose(found, few, rtol=1e-9, atol=1e-9)
+        product = tight.product(theta, theta)
+        assert torch.allclose(product, expected, rtol=1e-9, atol=1e-9)
         print(tight._budget.rows_at_once)
         """
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert 500 <= int(done.stdout) <= 10_000
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert process.returncode == 0, process.stderr
+    assert 500 <= int(process.stdout) <= 10_000

@@ -1,4 +1,4 @@
-"""Against the dense matrix, made from Jacobians; and against the Hessian where the two are the same."""
+"""Compared with the dense matrix of Jacobians, and with the Hessian where the two are equal."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def _outputs(network: Network, rows: Tensor, theta: Tensor) -> Tensor:
 
 
 def matrix(product: Product, size: int) -> Tensor:
-    return torch.stack([product(one) for one in torch.eye(size, dtype=torch.float64)])
+    return torch.stack([product(axis) for axis in torch.eye(size, dtype=torch.float64)])
 
 
 def log_loss_hessian(network: Network, theta: Tensor, rows: Tensor) -> Tensor:
-    found: Tensor = hessian(lambda at: -network.log_likelihood(at, rows).sum())(theta)
-    return found
+    matrix: Tensor = hessian(lambda at: -network.log_likelihood(at, rows).sum())(theta)
+    return matrix
 
 
 def test_the_products_are_those_of_the_dense_matrix() -> None:
@@ -46,7 +46,7 @@ def test_it_is_the_hessian_where_the_logits_are_linear() -> None:
     assert torch.allclose(computed, log_loss_hessian(network, theta, data), rtol=1e-11, atol=1e-11)
 
 
-def test_positive_semi_definite_where_the_hessian_is_not() -> None:
+def test_it_is_positive_semi_definite_where_the_hessian_is_not() -> None:
     theta, data = random_theta(TINY, seed=1), labelled_rows(TINY, 200, seed=1)
     assert float(torch.linalg.eigvalsh(log_loss_hessian(TINY, theta, data)).min()) < -1.0
     computed = matrix(product_of(TINY, theta, data), len(theta))
@@ -79,14 +79,14 @@ def test_conjugate_gradients_invert_it_with_a_prior() -> None:
 
 
 def test_convolutions_in_single_precision() -> None:
-    """Symmetric, above zero, and equal to double precision, on a network too large for the matrix."""
+    """Symmetric, positive, and equal to double precision, on a network too large to form the matrix."""
     network = LeNet5()
     theta, data = network.initial(seed=0).mean, labelled_rows(network, 4)
     first, second = torch.randn(2, len(theta), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     product = product_of(network, theta, data)
-    moved = product(first)
-    assert float(second.dot(moved)) == pytest.approx(float(first.dot(product(second))), rel=1e-10)
-    assert float(first.dot(moved)) > 0
+    image = product(first)
+    assert float(second.dot(image)) == pytest.approx(float(first.dot(product(second))), rel=1e-10)
+    assert float(first.dot(image)) > 0
     single = product_of(network, theta.float(), data.float())(first.float())
     assert single.dtype == torch.float32
-    assert float((single.double() - moved).norm()) < 1e-5 * float(moved.norm())
+    assert float((single.double() - image).norm()) < 1e-5 * float(image.norm())

@@ -17,80 +17,84 @@ def numbers(draws: int) -> Tensor:
     return torch.arange(draws) % 3
 
 
-def drawn(seed: int, draws: int = 40, parameters: int = 3) -> SampleSet:
+def random_samples(seed: int, draws: int = 40, parameters: int = 3) -> SampleSet:
     generator = torch.Generator().manual_seed(seed)
     mix = torch.randn(parameters, parameters, generator=generator, dtype=torch.float64)
     normal = torch.randn(draws, parameters, generator=generator, dtype=torch.float64)
     return SampleSet(normal @ mix + mix[0], numbers(draws))
 
 
-def with_moments_of(one: SampleSet) -> MultivariateNormal:
-    return MultivariateNormal(one.samples.mean(0), torch.cov(one.samples.T).reshape(2 * one.samples.shape[1:]))
+def moment_matched(samples: SampleSet) -> MultivariateNormal:
+    return MultivariateNormal(
+        samples.samples.mean(0), torch.cov(samples.samples.T).reshape(2 * samples.samples.shape[1:])
+    )
 
 
 def test_moments() -> None:
-    one = drawn(0)
-    assert torch.allclose(one.mean, one.samples.mean(0), rtol=0, atol=1e-15)
-    assert torch.allclose(one.covariance, torch.cov(one.samples.T), rtol=0, atol=1e-14)
+    sample_set = random_samples(0)
+    assert torch.allclose(sample_set.mean, sample_set.samples.mean(0), rtol=0, atol=1e-15)
+    assert torch.allclose(sample_set.covariance, torch.cov(sample_set.samples.T), rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("parameters", [1, 3, 6])
 def test_moment_matched_kl_is_that_of_the_two_full_gaussians(parameters: int) -> None:
-    one, other = drawn(1, parameters=parameters), drawn(2, parameters=parameters)
-    expected = float(kl_divergence(with_moments_of(one), with_moments_of(other)))
-    assert one.moment_matched_kl(other) == pytest.approx(expected, rel=1e-9)
-    assert one.moment_matched_kl(other) != pytest.approx(other.moment_matched_kl(one), rel=1e-2)
+    first, second = random_samples(1, parameters=parameters), random_samples(2, parameters=parameters)
+    expected = float(kl_divergence(moment_matched(first), moment_matched(second)))
+    assert first.moment_matched_kl(second) == pytest.approx(expected, rel=1e-9)
+    assert first.moment_matched_kl(second) != pytest.approx(second.moment_matched_kl(first), rel=1e-2)
 
 
 def test_a_set_is_at_no_distance_from_itself() -> None:
-    assert abs(drawn(3).moment_matched_kl(drawn(3))) < 1e-15
+    assert abs(random_samples(3).moment_matched_kl(random_samples(3))) < 1e-15
 
 
 def test_a_tiny_shift_keeps_its_digits() -> None:
     """KL of a pure shift z is ½ zᵀC⁻¹z, here 1e-13: a difference of traces and log-determinants would lose it."""
-    one, z = drawn(4), torch.tensor([3e-7, -2e-7, 1e-7], dtype=torch.float64)
-    expected = 0.5 * float(z @ torch.linalg.solve(one.covariance, z))
+    sample_set, z = random_samples(4), torch.tensor([3e-7, -2e-7, 1e-7], dtype=torch.float64)
+    expected = 0.5 * float(z @ torch.linalg.solve(sample_set.covariance, z))
     assert expected < 1e-12
-    assert one.moment_matched_kl(SampleSet(one.samples + z, one.chain)) == pytest.approx(expected, rel=1e-6, abs=0)
+    assert sample_set.moment_matched_kl(SampleSet(sample_set.samples + z, sample_set.chain)) == pytest.approx(
+        expected, rel=1e-6, abs=0
+    )
 
 
 def with_column(values: Tensor) -> SampleSet:
-    return SampleSet(torch.cat([drawn(5).samples, values.reshape(-1, 1)], 1), numbers(40))
+    return SampleSet(torch.cat([random_samples(5).samples, values.reshape(-1, 1)], 1), numbers(40))
 
 
 @pytest.mark.parametrize(
     "singular",
     [
-        drawn(5, draws=4, parameters=4),
-        drawn(5, draws=2, parameters=4),
+        random_samples(5, draws=4, parameters=4),
+        random_samples(5, draws=2, parameters=4),
         with_column(torch.full((40,), 2.5, dtype=torch.float64)),
-        with_column(drawn(5).samples.sum(1)),
-        with_column(1e9 * drawn(5).samples[:, 0]),
+        with_column(random_samples(5).samples.sum(1)),
+        with_column(1e9 * random_samples(5).samples[:, 0]),
         with_column(torch.linspace(0, 1e200, 40, dtype=torch.float64)),
     ],
     ids=["as many draws as parameters", "fewer", "constant", "sum of others", "multiple", "overflow"],
 )
 def test_a_singular_covariance_asks_for_more_samples(singular: SampleSet) -> None:
-    regular = drawn(6, parameters=4)
-    for one, other in ((singular, regular), (regular, singular)):
+    regular = random_samples(6, parameters=4)
+    for first, second in ((singular, regular), (regular, singular)):
         with pytest.raises(NumericalFailure, match="keep more samples"):
-            one.moment_matched_kl(other)
+            first.moment_matched_kl(second)
 
 
 def test_sets_of_different_models_cannot_be_compared() -> None:
     with pytest.raises(InvalidInput, match="same model"):
-        drawn(0, parameters=3).moment_matched_kl(drawn(0, parameters=4))
+        random_samples(0, parameters=3).moment_matched_kl(random_samples(0, parameters=4))
 
 
 def test_bytes_round_trip_exactly_and_are_reproducible() -> None:
-    one = drawn(7)
-    assert set(load(one.to_bytes())) == {"samples", "chain"}
-    back = SampleSet.from_bytes(one.to_bytes())
-    assert torch.equal(back.samples, one.samples)
-    assert torch.equal(back.chain, one.chain)
-    assert back.to_bytes() == one.to_bytes()
-    view = SampleSet(one.samples[::2], one.chain[::2])
-    assert torch.equal(SampleSet.from_bytes(view.to_bytes()).samples, one.samples[::2])
+    sample_set = random_samples(7)
+    assert set(load(sample_set.to_bytes())) == {"samples", "chain"}
+    back = SampleSet.from_bytes(sample_set.to_bytes())
+    assert torch.equal(back.samples, sample_set.samples)
+    assert torch.equal(back.chain, sample_set.chain)
+    assert back.to_bytes() == sample_set.to_bytes()
+    view = SampleSet(sample_set.samples[::2], sample_set.chain[::2])
+    assert torch.equal(SampleSet.from_bytes(view.to_bytes()).samples, sample_set.samples[::2])
 
 
 ROWS = torch.zeros(4, 2, dtype=torch.float64)
@@ -100,7 +104,7 @@ ROWS = torch.zeros(4, 2, dtype=torch.float64)
     ("content", "message"),
     [
         (b"", "not a readable safetensors"),
-        (drawn(0).to_bytes()[:-8], "not a readable safetensors"),
+        (random_samples(0).to_bytes()[:-8], "not a readable safetensors"),
         (save({"samples": ROWS}), "exactly two"),
         (save({"samples": ROWS, "chain": numbers(4), "more": ROWS.clone()}), "exactly two"),
         (save({"samples": ROWS.float(), "chain": numbers(4)}), "float64"),
@@ -132,6 +136,6 @@ def test_a_malformed_set_is_invalid_input(samples: Tensor, chain: Tensor, messag
 
 
 def test_it_is_frozen() -> None:
-    one = drawn(0)
+    sample_set = random_samples(0)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        one.samples = ROWS  # type: ignore[misc]
+        sample_set.samples = ROWS  # type: ignore[misc]

@@ -39,12 +39,14 @@ def test_three_distinct_curvatures_take_three_iterations() -> None:
     assert torch.allclose(solution.x, vector / curvature, rtol=1e-9, atol=1e-12)
 
 
-def test_the_right_diagonal_makes_one_iteration_of_many() -> None:
+def test_the_exact_diagonal_reduces_the_iterations_to_one() -> None:
     curvature, vector = torch.logspace(-3, 3, 50, dtype=torch.float64), random_vector(50)
     plain = solve_conjugate_gradients(lambda x: curvature * x, vector, 1e-8, max_iterations=1000)
-    helped = solve_conjugate_gradients(lambda x: curvature * x, vector, 1e-8, max_iterations=1000, diagonal=curvature)
-    assert helped.iterations == 1 < plain.iterations
-    assert torch.allclose(helped.x, vector / curvature, rtol=1e-12, atol=0)
+    preconditioned = solve_conjugate_gradients(
+        lambda x: curvature * x, vector, 1e-8, max_iterations=1000, diagonal=curvature
+    )
+    assert preconditioned.iterations == 1 < plain.iterations
+    assert torch.allclose(preconditioned.x, vector / curvature, rtol=1e-12, atol=0)
 
 
 def test_a_rough_diagonal_changes_the_path_not_the_answer() -> None:
@@ -57,10 +59,10 @@ def test_a_rough_diagonal_changes_the_path_not_the_answer() -> None:
 @pytest.mark.parametrize("diagonal", [None, torch.logspace(0, 1, 30, dtype=torch.float64)])
 def test_its_iterates_are_what_fewer_iterations_return(diagonal: Tensor | None) -> None:
     curvature, vector = torch.logspace(-1, 2, 30, dtype=torch.float64), random_vector(30)
-    seen: list[Tensor] = []
-    whole = solve_conjugate_gradients(lambda x: curvature * x, vector, 1e-12, 6, diagonal, seen.append)
-    assert len(seen) == whole.iterations == 6
-    for count, iterate in enumerate(seen, 1):
+    iterates: list[Tensor] = []
+    whole = solve_conjugate_gradients(lambda x: curvature * x, vector, 1e-12, 6, diagonal, iterates.append)
+    assert len(iterates) == whole.iterations == 6
+    for count, iterate in enumerate(iterates, 1):
         shorter = solve_conjugate_gradients(lambda x: curvature * x, vector, 1e-12, count, diagonal)
         assert torch.equal(iterate, shorter.x)
 
@@ -80,7 +82,7 @@ def test_what_is_not_positive_definite_is_a_numerical_failure(diagonal: tuple[fl
         solve_conjugate_gradients(lambda x: curvature * x, vector_of(1.0, 2.0), 1e-6, 10)
 
 
-def test_negative_curvature_is_met_later_too() -> None:
+def test_negative_curvature_is_detected_in_a_later_iteration() -> None:
     curvature = vector_of(5.0, 4.0, -0.01)
     with pytest.raises(NumericalFailure, match="along direction 3"):
         solve_conjugate_gradients(lambda x: curvature * x, vector_of(1.0, 1.0, 1e-2), 1e-9, 10)
@@ -97,7 +99,7 @@ def test_nothing_to_solve_is_zero() -> None:
 
 
 @pytest.mark.parametrize(("tolerance", "iterations"), [(0.0, 5), (-1.0, 5), (1.0, 5), (math.nan, 5), (1e-6, 0)])
-def test_settings_that_mean_nothing_are_invalid_input(tolerance: float, iterations: int) -> None:
+def test_invalid_settings_are_refused(tolerance: float, iterations: int) -> None:
     with pytest.raises(InvalidInput, match="tolerance"):
         solve_conjugate_gradients(lambda x: x, vector_of(1.0), tolerance, iterations)
 

@@ -8,17 +8,17 @@ from ml.errors import InvalidInput, NumericalFailure
 from ml.solvers import DampedSystem, solve, solve_conjugate_gradients
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
+def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-class Counted:
-    """A positive definite matrix with a diagonal beside it, and how often somebody multiplied by the matrix."""
+class CountingMatrix:
+    """Positive definite matrix, vector and diagonal, with a count of the products."""
 
     def __init__(self, size: int) -> None:
-        root = drawn(size, size)
+        root = random(size, size)
         self.matrix = root @ root.T / size
-        self.vector, self.diagonal = drawn(size, seed=1), 0.5 + drawn(size, seed=2).square()
+        self.vector, self.diagonal = random(size, seed=1), 0.5 + random(size, seed=2).square()
         self.products = 0
 
     def __call__(self, vector: Tensor) -> Tensor:
@@ -31,68 +31,66 @@ class Counted:
 
 @pytest.mark.parametrize("damping", [100.0, 1.0, 1e-2])
 def test_it_solves_for_every_damping(damping: float) -> None:
-    counted = Counted(50)
-    found = DampedSystem(counted, counted.vector, counted.diagonal).solve(damping, 1e-9, 50)
-    truth = solve(counted.damped(damping), counted.vector).x
-    assert found.converged
-    assert torch.allclose(found.x, truth, rtol=1e-6, atol=1e-9)
+    system = CountingMatrix(50)
+    solution = DampedSystem(system, system.vector, system.diagonal).solve(damping, 1e-9, 50)
+    truth = solve(system.damped(damping), system.vector).x
+    assert solution.converged
+    assert torch.allclose(solution.x, truth, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("products", [3, 9])
 def test_its_x_is_that_of_preconditioned_conjugate_gradients(products: int) -> None:
-    counted = Counted(50)
-    found = DampedSystem(counted, counted.vector, counted.diagonal).solve(0.3, 1e-12, products)
-    plain = solve_conjugate_gradients(
-        lambda x: counted.damped(0.3) @ x, counted.vector, 1e-12, products, counted.diagonal
-    )
-    assert torch.allclose(found.x, plain.x, rtol=1e-8, atol=1e-10)
-    # Known without a product, and the truth.
-    assert found.residual == pytest.approx(plain.residual, rel=1e-6)
-    assert not found.converged
+    system = CountingMatrix(50)
+    solution = DampedSystem(system, system.vector, system.diagonal).solve(0.3, 1e-12, products)
+    plain = solve_conjugate_gradients(lambda x: system.damped(0.3) @ x, system.vector, 1e-12, products, system.diagonal)
+    assert torch.allclose(solution.x, plain.x, rtol=1e-8, atol=1e-10)
+    # Computed without a product, and correct.
+    assert solution.residual == pytest.approx(plain.residual, rel=1e-6)
+    assert not solution.converged
 
 
 def test_dampings_share_their_products() -> None:
-    counted = Counted(60)
-    system = DampedSystem(counted, counted.vector, counted.diagonal)
-    hardest = system.solve(0.05, 1e-3, 60).iterations
-    easier = system.solve(5.0, 1e-3, 60)
-    assert easier.iterations == hardest == counted.products == system.products
-    alone = DampedSystem(Counted(60), counted.vector, counted.diagonal).solve(5.0, 1e-3, 60)
+    system = CountingMatrix(60)
+    damped_system = DampedSystem(system, system.vector, system.diagonal)
+    hardest = damped_system.solve(0.05, 1e-3, 60).iterations
+    easier = damped_system.solve(5.0, 1e-3, 60)
+    assert easier.iterations == hardest == system.products == damped_system.products
+    alone = DampedSystem(CountingMatrix(60), system.vector, system.diagonal).solve(5.0, 1e-3, 60)
     assert alone.iterations < hardest
 
 
-def test_what_is_unsolved_is_orthogonal_to_the_solution() -> None:
-    counted = Counted(50)
-    found = DampedSystem(counted, counted.vector, counted.diagonal).solve(0.1, 1e-12, 5)
-    left = counted.vector - counted.damped(0.1) @ found.x
-    assert abs(float(left.dot(found.x))) < 1e-10 * float(left.norm() * found.x.norm())
+def test_the_residual_is_orthogonal_to_the_solution() -> None:
+    system = CountingMatrix(50)
+    solution = DampedSystem(system, system.vector, system.diagonal).solve(0.1, 1e-12, 5)
+    residual = system.vector - system.damped(0.1) @ solution.x
+    assert abs(float(residual.dot(solution.x))) < 1e-10 * float(residual.norm() * solution.x.norm())
 
 
-def test_a_space_without_a_way_out_holds_the_answer() -> None:
+def test_an_invariant_space_holds_the_solution() -> None:
     curvature = torch.tensor([1.0, 4.0], dtype=torch.float64).repeat(3)
     ones = torch.ones(6, dtype=torch.float64)
-    found = DampedSystem(lambda vector: curvature * vector, ones, ones).solve(1.0, 1e-15, 6)
-    assert (found.iterations, found.residual) == (2, 0.0)
-    assert torch.allclose(found.x, ones / (curvature + 1))
+    solution = DampedSystem(lambda vector: curvature * vector, ones, ones).solve(1.0, 1e-15, 6)
+    assert (solution.iterations, solution.residual) == (2, 0.0)
+    assert torch.allclose(solution.x, ones / (curvature + 1))
 
 
 def test_negative_curvature_is_a_numerical_failure() -> None:
     curvature, ones = torch.tensor([1.0, -3.0], dtype=torch.float64), torch.ones(2, dtype=torch.float64)
-    system = DampedSystem(lambda vector: curvature * vector, ones, ones)
+    damped_system = DampedSystem(lambda vector: curvature * vector, ones, ones)
     with pytest.raises(NumericalFailure, match="damp more"):
-        system.solve(1.0, 1e-6, 2)
-    assert torch.allclose(system.solve(4.0, 1e-6, 2).x, ones / (curvature + 4))
+        damped_system.solve(1.0, 1e-6, 2)
+    assert torch.allclose(damped_system.solve(4.0, 1e-6, 2).x, ones / (curvature + 4))
 
 
-@pytest.mark.parametrize("bad", [0.0, math.nan, math.inf])
-def test_nothing_to_solve_for(bad: float) -> None:
+@pytest.mark.parametrize("factor", [0.0, math.nan, math.inf])
+def test_nothing_to_solve_for(factor: float) -> None:
     ones = torch.ones(2, dtype=torch.float64)
     with pytest.raises(InvalidInput, match="nothing to solve"):
-        DampedSystem(lambda vector: vector, ones * bad, ones)
+        DampedSystem(lambda vector: vector, ones * factor, ones)
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan])
-def test_a_damping_diagonal_is_positive(bad: float) -> None:
+@pytest.mark.parametrize("factor", [0.0, -1.0, math.nan])
+def test_a_damping_diagonal_is_positive(factor: float) -> None:
     ones = torch.ones(2, dtype=torch.float64)
     with pytest.raises(InvalidInput, match="not positive"):
-        DampedSystem(lambda vector: vector, ones, ones * bad)
+        DampedSystem(lambda vector: vector, ones, ones * factor)

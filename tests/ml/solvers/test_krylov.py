@@ -8,12 +8,12 @@ from ml.errors import NumericalFailure
 from ml.solvers.krylov import Krylov
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
+def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def test_the_basis_is_orthonormal_and_shows_the_matrix_tridiagonal() -> None:
-    root, start = drawn(40, 40), drawn(40, seed=1)
+    root, start = random(40, 40), random(40, seed=1)
     matrix = root @ root.T
     space = Krylov(lambda vector: matrix @ vector, start)
     for _ in range(25):

@@ -30,21 +30,23 @@ SPECTRA = {
 
 
 @pytest.mark.parametrize("name", SPECTRA)
-def test_the_bound_is_below_and_the_ritz_value_above_the_least_eigenvalue(name: str) -> None:
+def test_the_bound_is_below_and_the_ritz_value_above_the_smallest_eigenvalue(name: str) -> None:
     """From 100 starts: the bound may fail one time in twenty."""
     matrix = with_spectrum(SPECTRA[name])
-    least, most = (float(end) for end in torch.linalg.eigvalsh(matrix)[[0, -1]])
-    rounding = 1e-12 * most
-    found = [smallest_eigenvalue(lambda v: matrix @ v, SIZE, 16, 0.95, seeded(seed)) for seed in range(100)]
-    assert all(least - rounding <= one.ritz_low <= one.ritz_high <= most + rounding for one in found)
-    assert sum(one.lower_bound <= least + rounding for one in found) >= 95
-    assert all(one.lower_bound < one.ritz_low and one.steps == 16 for one in found)
+    low, high = (float(end) for end in torch.linalg.eigvalsh(matrix)[[0, -1]])
+    rounding = 1e-12 * high
+    spectra = [smallest_eigenvalue(lambda v: matrix @ v, SIZE, 16, 0.95, seeded(seed)) for seed in range(100)]
+    assert all(low - rounding <= spectrum.ritz_low <= spectrum.ritz_high <= high + rounding for spectrum in spectra)
+    assert sum(spectrum.lower_bound <= low + rounding for spectrum in spectra) >= 95
+    assert all(spectrum.lower_bound < spectrum.ritz_low and spectrum.steps == 16 for spectrum in spectra)
 
 
 def test_a_raw_ritz_value_is_no_lower_bound() -> None:
     matrix = with_spectrum(SPECTRA["flat end"])
-    found = [smallest_eigenvalue(lambda v: matrix @ v, SIZE, 16, 0.95, seeded(seed)).ritz_low for seed in range(20)]
-    assert all(ritz > 2e-4 for ritz in found)
+    ritz_values = [
+        smallest_eigenvalue(lambda v: matrix @ v, SIZE, 16, 0.95, seeded(seed)).ritz_low for seed in range(20)
+    ]
+    assert all(ritz > 2e-4 for ritz in ritz_values)
 
 
 def test_more_steps_and_less_confidence_bring_the_bound_nearer() -> None:
@@ -57,26 +59,26 @@ def test_more_steps_and_less_confidence_bring_the_bound_nearer() -> None:
 
 
 def test_the_correction_is_the_published_one() -> None:
-    """With both ends uncertain, each at half the chance, the true spread s obeys s ≤ (high - low) + 2·missed·s."""
+    """With both ends uncertain, each with half of δ, the true spread s obeys s ≤ (high - low) + 2·missed·s."""
     matrix = with_spectrum(SPECTRA["negative"])
-    found = smallest_eigenvalue(lambda v: matrix @ v, SIZE, 40, 0.9, seeded(3))
+    spectrum = smallest_eigenvalue(lambda v: matrix @ v, SIZE, 40, 0.9, seeded(3))
     missed = (math.log(1.648 * math.sqrt(SIZE) / 0.05) / 79) ** 2
-    spread = (found.ritz_high - found.ritz_low) / (1 - 2 * missed)
-    assert found.lower_bound == pytest.approx(found.ritz_low - missed * spread, rel=1e-14)
+    spread = (spectrum.ritz_high - spectrum.ritz_low) / (1 - 2 * missed)
+    assert spectrum.lower_bound == pytest.approx(spectrum.ritz_low - missed * spread, rel=1e-14)
 
 
 @pytest.mark.parametrize("name", SPECTRA)
 def test_after_as_many_steps_as_there_are_dimensions_it_is_exact(name: str) -> None:
     matrix = with_spectrum(SPECTRA[name])
     exact = torch.linalg.eigvalsh(matrix)
-    found = smallest_eigenvalue(lambda v: matrix @ v, SIZE, SIZE + 5, 0.95, seeded(2))
-    assert found.lower_bound == found.ritz_low == pytest.approx(float(exact[0]), abs=1e-9)
-    assert found.ritz_high == pytest.approx(float(exact[-1]), rel=1e-12)
+    spectrum = smallest_eigenvalue(lambda v: matrix @ v, SIZE, SIZE + 5, 0.95, seeded(2))
+    assert spectrum.lower_bound == spectrum.ritz_low == pytest.approx(float(exact[0]), abs=1e-9)
+    assert spectrum.ritz_high == pytest.approx(float(exact[-1]), rel=1e-12)
 
 
 def test_it_stops_once_the_space_is_exhausted() -> None:
-    found = smallest_eigenvalue(lambda v: 3 * v, SIZE, 10, 0.95, seeded(0))
-    assert (found.steps, found.lower_bound, found.ritz_high) == (1, pytest.approx(3.0), pytest.approx(3.0))
+    spectrum = smallest_eigenvalue(lambda v: 3 * v, SIZE, 10, 0.95, seeded(0))
+    assert (spectrum.steps, spectrum.lower_bound, spectrum.ritz_high) == (1, pytest.approx(3.0), pytest.approx(3.0))
 
 
 def test_too_few_steps_bound_nothing() -> None:
@@ -84,7 +86,7 @@ def test_too_few_steps_bound_nothing() -> None:
     assert smallest_eigenvalue(lambda v: matrix @ v, SIZE, 3, 0.95, seeded(0)).lower_bound == -math.inf
 
 
-def test_nan_and_nonsense_are_refused() -> None:
+def test_nan_and_invalid_settings_are_refused() -> None:
     with pytest.raises(NumericalFailure, match="scale of the prior"):
         smallest_eigenvalue(lambda v: v * math.nan, 5, 3, 0.9, seeded(0))
     for size, steps, confidence in ((0, 1, 0.9), (5, 0, 0.9), (5, 1, 1.0)):

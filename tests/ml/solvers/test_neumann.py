@@ -12,7 +12,7 @@ def vector_of(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def test_each_direction_gets_its_share_of_the_answer() -> None:
+def test_each_direction_recovers_its_share_of_the_solution() -> None:
     """1 - (1-cλ)^(J+1), the closed form of the truncated series."""
     curvature, vector = vector_of(0.001, 0.1, 1.0, 1.9), vector_of(3.0, -1.0, 2.0, 0.5)
     solution = solve_neumann(lambda x: curvature * x, vector, num_terms=32, scale=1.0)
@@ -37,8 +37,7 @@ def test_enough_terms_reach_the_exact_inverse() -> None:
     assert solution.converged
 
 
-def test_products_are_counted_honestly() -> None:
-    """The series takes num_terms of them, the residual one."""
+def test_it_makes_a_product_for_each_term_and_one_for_the_residual() -> None:
     products = []
 
     def matvec(x: Tensor) -> Tensor:
@@ -51,23 +50,23 @@ def test_products_are_counted_honestly() -> None:
 
 def test_its_iterates_are_the_partial_sums() -> None:
     curvature, vector = vector_of(0.01, 0.5, 1.7), vector_of(3.0, -1.0, 2.0)
-    seen: list[Tensor] = []
-    solution = solve_neumann(lambda x: curvature * x, vector, num_terms=9, scale=0.8, on_iterate=seen.append)
-    assert len(seen) == 9
-    assert torch.equal(seen[-1], solution.x)
-    for terms, iterate in enumerate(seen, 1):
+    iterates: list[Tensor] = []
+    solution = solve_neumann(lambda x: curvature * x, vector, num_terms=9, scale=0.8, on_iterate=iterates.append)
+    assert len(iterates) == 9
+    assert torch.equal(iterates[-1], solution.x)
+    for terms, iterate in enumerate(iterates, 1):
         share = 1 - (1 - 0.8 * curvature) ** (terms + 1)
         assert torch.allclose(iterate, share * vector / curvature, rtol=1e-12, atol=0)
 
 
-def test_the_iterate_at_which_divergence_is_seen_is_shown() -> None:
+def test_the_iterate_that_reveals_divergence_is_passed_on() -> None:
     """The residual is ((1-3)^j, 30·0.9^j): it falls first, and exceeds its start, 30.02, with the fifth product."""
     curvature, vector = vector_of(3.0, 0.1), vector_of(1.0, 30.0)
-    seen: list[Tensor] = []
+    iterates: list[Tensor] = []
     with pytest.raises(NumericalFailure, match="after 5 products"):
-        solve_neumann(lambda x: curvature * x, vector, num_terms=9, scale=1.0, on_iterate=seen.append)
-    assert len(seen) == 5
-    assert seen[-1].tolist() == pytest.approx([-21.0, 300 * (1 - 0.9**6)])
+        solve_neumann(lambda x: curvature * x, vector, num_terms=9, scale=1.0, on_iterate=iterates.append)
+    assert len(iterates) == 5
+    assert iterates[-1].tolist() == pytest.approx([-21.0, 300 * (1 - 0.9**6)])
 
 
 def test_it_converges_up_to_two_over_the_curvature_and_not_beyond() -> None:
@@ -88,6 +87,6 @@ def test_nothing_to_solve_is_zero() -> None:
 
 
 @pytest.mark.parametrize(("num_terms", "scale"), [(0, 1.0), (3, 0.0), (3, -1.0), (3, math.inf), (3, math.nan)])
-def test_settings_that_mean_nothing_are_invalid_input(num_terms: int, scale: float) -> None:
+def test_invalid_settings_are_refused(num_terms: int, scale: float) -> None:
     with pytest.raises(InvalidInput, match="positive scale"):
         solve_neumann(lambda x: x, vector_of(1.0), num_terms, scale)
