@@ -1,6 +1,6 @@
-"""Where a process can die so that it matters: before and after each commit, and around each change of a file's name.
+"""Boundaries at which the death of a process matters: around each commit and each renaming or removal of a file.
 
-Only in the process of forge.py and its children.
+Used only in the process of fork_server.py and its children.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from typing import Any
 
 from service.store.database import Database
 
-NAMING = ("link", "remove", "rename", "replace", "unlink")
+FILE_OPERATIONS = ("link", "remove", "rename", "replace", "unlink")
 
 
 class Boundaries:
-    """Tells each boundary that is passed, and dies at one of them."""
+    """Reports each boundary that is reached, and kills the process at one of them."""
 
     def __init__(self, database: Database) -> None:
-        # On the dialect, because SQLAlchemy's own event comes before the commit and none comes after it.
+        # On the dialect: SQLAlchemy has an event before the commit, but none after it.
         dialect: Any = database.engine.dialect
         dialect.do_commit = self._around("commit", dialect.do_commit)
-        for name in NAMING:
+        for name in FILE_OPERATIONS:
             setattr(os, name, self._around(name, getattr(os, name)))
         self.begin(print, None)
 
-    def begin(self, tell: Callable[[str], object], die_at: int | None) -> None:
-        """Count from here on."""
-        self._tell, self._die_at, self._passed = tell, die_at, 0
+    def begin(self, report: Callable[[str], object], die_at: int | None) -> None:
+        """Restart the count."""
+        self._report, self._die_at, self._count = report, die_at, 0
 
-    def _around(self, name: str, do: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*args: Any, **options: Any) -> Any:
-            self._pass(f"before {name}")
-            done = do(*args, **options)
-            self._pass(f"after {name}")
-            return done
+    def _around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any, **options: Any) -> Any:
+            self._reach(f"before {name}")
+            result = function(*args, **options)
+            self._reach(f"after {name}")
+            return result
 
-        return watched
+        return wrapper
 
-    def _pass(self, name: str) -> None:
-        self._tell(name)
-        if self._passed == self._die_at:
+    def _reach(self, name: str) -> None:
+        self._report(name)
+        if self._count == self._die_at:
             os.kill(os.getpid(), signal.SIGKILL)
-        self._passed += 1
+        self._count += 1

@@ -1,4 +1,4 @@
-"""`lethe up` with models in it, as the fault tests run it, and what they wait for."""
+"""Models, clients and waiting for fault tests against `lethe up`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from service.store.tables import Batch, DeletionTarget
 from tests.faults.population import Population, register_population
 from tests.waiting import wait_until
 
-PATIENCE = 120.0
+RETRY_SECONDS = 120.0
 
 
 def register_all(
@@ -27,24 +27,24 @@ def register_all(
 
 
 def open_client(url: str, database: Database) -> Client:
-    """One who asks for deletions, and does not give up while servers are away."""
+    """Return a client that requests deletions and retries while servers are unavailable."""
     with database.writing() as session:
         token = issue_token(session, "acme", Role.COMPLIANCE, actor="test")
-    return Client(url, token, timeout=60, patience=PATIENCE)
+    return Client(url, token, timeout=60, patience=RETRY_SECONDS)
 
 
 def wait_until_done(database: Database, timeout: float) -> float:
-    """Until no deletion waits and no batch runs; returns the seconds that took."""
+    """Wait until no deletion is pending and no batch runs; return the seconds."""
     started = time.monotonic()
     waiting = select(func.count()).where(DeletionTarget.status.in_([DeletionStatus.PENDING, DeletionStatus.RUNNING]))
     running = select(func.count()).where(Batch.status == BatchStatus.RUNNING)
 
-    def done() -> bool:
-        time.sleep(0.2)  # a look each hundredth of a second would keep the workers from their work
+    def is_done() -> bool:
+        time.sleep(0.2)  # polling faster would slow the workers down
         with database.reading() as session:
             return not session.scalar(waiting) and not session.scalar(running)
 
-    wait_until(done, "every deletion has ended", timeout)
+    wait_until(is_done, "every deletion has ended", timeout)
     return time.monotonic() - started
 
 

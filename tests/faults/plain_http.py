@@ -1,6 +1,6 @@
-"""One POST after another over one connection, byte by byte as they come: a connection that ends early is an error.
+"""A minimal HTTP client: sequential POSTs over one connection, where an incomplete response is an error.
 
-By hand, because a client library's pool costs more than the server under test, and mends what shall be seen.
+A client library would cost more time than the server under test, and its retries would hide faults.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -26,21 +26,22 @@ class Connection:
     async def open(cls, port: int) -> Connection:
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
-    async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """Raises IncompleteReadError unless the answer is whole."""
+    async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> Response:
+        """Raise IncompleteReadError unless the response is complete."""
         lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json"]
         lines += [f"{name}: {value}" for name, value in {**headers, "Content-Length": str(len(body))}.items()]
         self.writer.write("\r\n".join([*lines, "", ""]).encode() + body)
-        first, *rest = (await self.reader.readuntil(b"\r\n\r\n")).decode().splitlines()
-        found = dict(_headers(rest))
-        return Answer(int(first.split()[1]), found, await self.reader.readexactly(int(found["content-length"])))
+        status_line, *lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+        response_headers = dict(_parse_headers(lines))
+        content = await self.reader.readexactly(int(response_headers["content-length"]))
+        return Response(int(status_line.split()[1]), response_headers, content)
 
     async def close(self) -> None:
         self.writer.close()
         await self.writer.wait_closed()
 
 
-def _headers(lines: list[str]) -> Iterator[tuple[str, str]]:
+def _parse_headers(lines: list[str]) -> Iterator[tuple[str, str]]:
     for line in filter(None, lines):
         name, _, value = line.partition(":")
         yield name.lower(), value.strip()

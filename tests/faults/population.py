@@ -1,4 +1,4 @@
-"""Models whose truth is known: one component, so that the posterior on what is left has a closed form. Torch-free."""
+"""Models with one component, whose posterior on the retained rows has a closed form. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests import samples
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """The rows of one model, and whose each of them is."""
+    """The rows of one model, and the owner of each."""
 
     points: NDArray[np.float64]
     owners: NDArray[np.int64]
@@ -29,12 +29,12 @@ class Population:
         return {int(row) for row in np.flatnonzero(np.isin(self.owners, list(people)))}
 
     def posterior_without(self, rows: Collection[int]) -> dict[str, NDArray[Any]]:
-        kept = [row for row in range(len(self.points)) if row not in rows]
-        return load(samples.posterior(self.points[kept]))
+        retained = [row for row in range(len(self.points)) if row not in rows]
+        return load(samples.posterior(self.points[retained]))
 
 
-def draw(people: Sequence[int], rows_each: int, seed: int) -> Population:
-    """So many rows for each of these people."""
+def draw_population(people: Sequence[int], rows_each: int, seed: int) -> Population:
+    """Return random rows, `rows_each` for each person."""
     owners = np.repeat(np.asarray(people, dtype=np.int64), rows_each)
     return Population(np.random.default_rng(seed).normal(size=(len(owners), 2)), owners)
 

@@ -1,7 +1,7 @@
-"""201 means durable: ten thousand deletions are posted while PostgreSQL is killed again and again.
+"""201 means durable: ten thousand deletions are posted while PostgreSQL is killed repeatedly.
 
-Whoever got no 201 sends the same request again under the same key. Afterwards every deletion is there, and none twice.
-While the database is away every answer is whole: a 503 that says when to come again.
+A request without 201 is repeated with the same idempotency key. In the end every deletion is stored exactly once.
+While the database is unavailable, every response is a complete 503 with Retry-After.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from service.store.states import Role
 from service.store.tables import Deletion, IdempotencyKey
 from tests import samples
 from tests.end_to_end.conftest import free_port, is_ready
-from tests.faults.forging import environment
-from tests.faults.mortal_servers import MortalPostgreSQL, mortal_postgresql
-from tests.faults.plain_http import Answer, Connection
-from tests.faults.population import draw, register_population
+from tests.faults.fork_client import environment
+from tests.faults.killable_servers import KillablePostgreSQL, killable_postgresql
+from tests.faults.plain_http import Connection, Response
+from tests.faults.population import draw_population, register_population
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
@@ -43,79 +43,79 @@ SEED = 4
 
 
 @dataclass
-class Told:
-    """What the API answered: the id under each key, and how often it refused."""
+class Outcome:
+    """Responses of the API: the deletion id of each key, and the number of refusals."""
 
     ids: dict[str, str] = field(default_factory=dict)
     refusals: int = 0
 
 
 def test_no_acknowledged_post_is_lost_when_the_database_is_killed(broker: str, tmp_path: Path) -> None:
-    with mortal_postgresql(tmp_path) as postgresql:
+    with killable_postgresql(tmp_path) as postgresql:
         settings = _settings(postgresql.url, broker, tmp_path)
         database = Database(settings.database)
         token = _prepare(settings, database)
         with _api(settings, tmp_path / "api.log") as port:
-            told = asyncio.run(_post_all(port, token, postgresql))
-        _check(told, database)
+            outcome = asyncio.run(_post_all(port, token, postgresql))
+        _check(outcome, database)
         database.close()
 
 
-def _check(told: Told, database: Database) -> None:
-    assert len(told.ids) == len(set(told.ids.values())) == POSTS, f"seed {SEED}"
-    assert told.refusals > KILLS, "the database was really away"
+def _check(outcome: Outcome, database: Database) -> None:
+    assert len(outcome.ids) == len(set(outcome.ids.values())) == POSTS, f"seed {SEED}"
+    assert outcome.refusals > KILLS, "the database was unavailable"
     with database.reading() as session:
-        stored = {str(one) for one in session.scalars(select(Deletion.id))}
+        stored = {str(deletion_id) for deletion_id in session.scalars(select(Deletion.id))}
         keys = session.scalar(select(func.count()).select_from(IdempotencyKey))
-    missing, surplus = set(told.ids.values()) - stored, stored - set(told.ids.values())
+    missing, surplus = set(outcome.ids.values()) - stored, stored - set(outcome.ids.values())
     assert not missing, f"{len(missing)} deletions were acknowledged and lost, seed {SEED}"
     assert not surplus, f"{len(surplus)} deletions were stored twice, seed {SEED}"
     assert keys == POSTS
 
 
-async def _post_all(port: int, token: str, postgresql: MortalPostgreSQL) -> Told:
-    told, numbers = Told(), iter(range(POSTS))
+async def _post_all(port: int, token: str, postgresql: KillablePostgreSQL) -> Outcome:
+    outcome, numbers = Outcome(), iter(range(POSTS))
     async with asyncio.TaskGroup() as tasks:
         for _ in range(CONNECTIONS):
-            tasks.create_task(_post(port, token, numbers, told))
-        tasks.create_task(_kill_now_and_then(postgresql, told))
-    return told
+            tasks.create_task(_post(port, token, numbers, outcome))
+        tasks.create_task(_kill_repeatedly(postgresql, outcome))
+    return outcome
 
 
-async def _kill_now_and_then(postgresql: MortalPostgreSQL, told: Told) -> None:
-    """At seeded numbers of acknowledged requests, so that it hits however fast the machine is."""
-    chance = random.Random(SEED)
-    for acknowledged in sorted(chance.sample(range(POSTS * 9 // 10), KILLS)):
-        while len(told.ids) < acknowledged:
+async def _kill_repeatedly(postgresql: KillablePostgreSQL, outcome: Outcome) -> None:
+    """Kill after random numbers of acknowledged requests, independent of the speed of the machine."""
+    rng = random.Random(SEED)
+    for acknowledged in sorted(rng.sample(range(POSTS * 9 // 10), KILLS)):
+        while len(outcome.ids) < acknowledged:
             await asyncio.sleep(0.001)
-        await asyncio.sleep(chance.uniform(0.0, 0.02))
+        await asyncio.sleep(rng.uniform(0.0, 0.02))
         await asyncio.to_thread(postgresql.kill)
-        await asyncio.sleep(chance.uniform(0.2, 0.8))
+        await asyncio.sleep(rng.uniform(0.2, 0.8))
         await asyncio.to_thread(postgresql.start)
 
 
-async def _post(port: int, token: str, numbers: Iterator[int], told: Told) -> None:
+async def _post(port: int, token: str, numbers: Iterator[int], outcome: Outcome) -> None:
     connection = await Connection.open(port)
     for number in numbers:
         key = str(uuid.UUID(int=number))
         headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": key}
         body = json.dumps({"regulation": "gdpr", "subjects": [samples.person(number % PEOPLE)]}).encode()
-        while (answer := await connection.post("/api/v1/deletions", headers, body)).status != 201:
-            _note_refusal(answer, told)
+        while (response := await connection.post("/api/v1/deletions", headers, body)).status != 201:
+            _count_refusal(response, outcome)
             await asyncio.sleep(0.1)
-        told.ids[key] = json.loads(answer.body)["id"]
+        outcome.ids[key] = json.loads(response.body)["id"]
     await connection.close()
 
 
-def _note_refusal(answer: Answer, told: Told) -> None:
-    told.refusals += 1
-    whole = (
-        answer.status == 503
-        and answer.headers["content-type"] == "application/problem+json"
-        and answer.headers.get("retry-after", "").isdigit()
-        and json.loads(answer.body)["type"] == "urn:lethe:problem:database-away"
+def _count_refusal(response: Response, outcome: Outcome) -> None:
+    outcome.refusals += 1
+    is_complete = (
+        response.status == 503
+        and response.headers["content-type"] == "application/problem+json"
+        and response.headers.get("retry-after", "").isdigit()
+        and json.loads(response.body)["type"] == "urn:lethe:problem:database-away"
     )
-    assert whole, f"after {len(told.ids)} deletions, seed {SEED}: {answer}"
+    assert is_complete, f"after {len(outcome.ids)} deletions, seed {SEED}: {response}"
 
 
 def _settings(database: str, broker: str, folder: Path) -> Settings:
@@ -130,9 +130,9 @@ def _settings(database: str, broker: str, folder: Path) -> Settings:
 
 
 def _prepare(settings: Settings, database: Database) -> str:
-    """A model that holds all who are going to be named, and a token. No worker runs: what is asked stays pending."""
+    """Register a model with all the people, and return a token. No worker runs: the deletions stay pending."""
     migrate.upgrade(database)
-    register_population(settings, database, draw(range(PEOPLE), 1, seed=SEED))
+    register_population(settings, database, draw_population(range(PEOPLE), 1, seed=SEED))
     with database.writing() as session:
         return issue_token(session, "acme", Role.COMPLIANCE, actor="test")
 

@@ -1,4 +1,4 @@
-"""The invariants of the fault tests can fail: each sabotage of a healthy database is complained of, in words."""
+"""Each sabotage of a healthy database violates an invariant of the fault tests."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from service.store.models.registry import current_version
 from service.store.states import BatchStatus
 from service.store.tables import AuditEntry, Batch, Certificate, Deletion, Record, Version, now
 from tests import samples
-from tests.faults.invariants import World, check, violations
-from tests.faults.population import draw, register_population
+from tests.faults.invariants import Scenario, check, violations
+from tests.faults.population import draw_population, register_population
 from worker.context import WorkerContext
 from worker.forget import forget_pending
 
@@ -27,21 +27,21 @@ pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
-def world(settings: Settings, database: Database) -> World:
-    """Healthy: two batches, one after the other, of a model with ten people."""
-    population = draw(range(10), 3, seed=1)
+def scenario(settings: Settings, database: Database) -> Scenario:
+    """A healthy database: a model with ten people, and two batches."""
+    population = draw_population(range(10), 3, seed=1)
     model_id = register_population(settings, database, population)
     context = WorkerContext.open(settings)
-    asked = {}
+    deletions = {}
     for people in ((1, 2), (5,)):
-        asked[samples.request_deletion(settings, database, *people).deletion.id] = people
+        deletions[samples.request_deletion(settings, database, *people).deletion.id] = people
         assert forget_pending(context, model_id)
     context.database.close()
-    return World(settings, database, {model_id: population}, asked)
+    return Scenario(settings, database, {model_id: population}, deletions)
 
 
-def test_a_healthy_database_has_no_violation(world: World) -> None:
-    check(world, "nothing")
+def test_a_healthy_database_has_no_violation(scenario: Scenario) -> None:
+    check(scenario, "nothing")
 
 
 def lose_a_certificate(session: Session) -> None:
@@ -55,14 +55,14 @@ def forge_a_certificate(session: Session) -> None:
 
 def log_a_certificate_twice(session: Session) -> None:
     entry = session.scalars(select(AuditEntry).where(AuditEntry.action == "certificate.issued").limit(1)).one()
-    twin = {"actor": entry.actor, "action": entry.action, "concerns": entry.concerns, "details": entry.details}
-    session.execute(insert(AuditEntry).values(twin))
+    copy = {"actor": entry.actor, "action": entry.action, "concerns": entry.concerns, "details": entry.details}
+    session.execute(insert(AuditEntry).values(copy))
 
 
 def leave_a_batch_running(session: Session) -> None:
     expires = now() + timedelta(hours=1)
     model_id = session.scalars(select(Version.model_id).limit(1)).one()
-    session.add(Batch(model_id=model_id, status=BatchStatus.RUNNING, worker="gone:1", lease_expires_at=expires))
+    session.add(Batch(model_id=model_id, status=BatchStatus.RUNNING, worker="dead:1", lease_expires_at=expires))
 
 
 def skip_a_version(session: Session) -> None:
@@ -86,50 +86,53 @@ SABOTAGES = [
     (lose_a_certificate, "is completed in model"),
     (forge_a_certificate, "is rejected: the signature is not base64"),
     (log_a_certificate_twice, "was logged 2 times"),
-    (leave_a_batch_running, "is still running, its lease held by gone:1"),
-    (skip_a_version, "its versions are [1, 2, 4], which is no chain"),
-    (erase_twice, "batches erased [12, 3] records, its versions have [6, 3] less"),
+    (leave_a_batch_running, "is still running, its lease held by dead:1"),
+    (skip_a_version, "its versions are [1, 2, 4], not consecutive"),
+    (erase_twice, "batches erased [12, 3] records, but its versions lost [6, 3]"),
     (leave_a_deletion_pending, "is pending, not completed"),
-    (lose_a_record, "20 records have an owner, 21 should have"),
+    (lose_a_record, "20 records have an owner, expected 21"),
 ]
 
 
-@pytest.mark.parametrize(("sabotage", "complaint"), SABOTAGES, ids=[one.__name__ for one, _ in SABOTAGES])
-def test_sabotage_of_the_database_is_complained_of(
-    world: World, sabotage: Callable[[Session], None], complaint: str
+@pytest.mark.parametrize(("sabotage", "sentence"), SABOTAGES, ids=[sabotage.__name__ for sabotage, _ in SABOTAGES])
+def test_sabotage_of_the_database_is_reported(
+    scenario: Scenario, sabotage: Callable[[Session], None], sentence: str
 ) -> None:
-    with world.database.writing() as session:
+    with scenario.database.writing() as session:
         sabotage(session)
     with pytest.raises(AssertionError, match="after seed 7"):
-        check(world, "seed 7")
-    assert any(complaint in sentence for sentence in violations(world)), list(violations(world))
+        check(scenario, "seed 7")
+    sentences = list(violations(scenario))
+    assert any(sentence in reported for reported in sentences), sentences
 
 
-def test_a_flipped_byte_is_complained_of(world: World) -> None:
-    (model_id,) = world.models
-    with world.database.reading() as session:
+def test_a_flipped_byte_is_reported(scenario: Scenario) -> None:
+    (model_id,) = scenario.models
+    with scenario.database.reading() as session:
         digest = current_version(session, model_id).dataset_digest
-    path = ArtifactFolder(world.settings.artifact_dir).path(model_id, digest)
+    path = ArtifactFolder(scenario.settings.artifact_dir).path(model_id, digest)
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    assert any("a current file cannot be read" in sentence for sentence in violations(world))
+    assert any("a current file cannot be read" in sentence for sentence in violations(scenario))
 
 
-def test_a_file_left_behind_is_complained_of(world: World) -> None:
-    (model_id,) = world.models
-    (world.settings.artifact_dir / str(model_id) / "left-behind").write_bytes(b"rows of somebody")
-    assert [sentence.split(": ")[1] for sentence in violations(world)] == ["the file left-behind should be gone"]
+def test_an_orphaned_file_is_reported(scenario: Scenario) -> None:
+    (model_id,) = scenario.models
+    (scenario.settings.artifact_dir / str(model_id) / "left-behind").write_bytes(b"rows of somebody")
+    assert [sentence.split(": ")[1] for sentence in violations(scenario)] == [
+        "the file left-behind should have been deleted"
+    ]
 
 
-def test_a_deletion_that_was_lost_is_complained_of(world: World) -> None:
-    """And with it that its person is still in the data, the owners and the posterior."""
-    lost = uuid.uuid4()
-    found = list(violations(replace(world, asked={**world.asked, lost: (7,)})))
-    assert f"deletion {lost} is lost, not completed" in found
-    for sentence in (
-        "21 records have an owner, 18 should have",
+def test_a_lost_deletion_is_reported(scenario: Scenario) -> None:
+    """Its person is still in the data, the owners and the posterior, which is reported too."""
+    lost_id = uuid.uuid4()
+    sentences = list(violations(replace(scenario, deletions={**scenario.deletions, lost_id: (7,)})))
+    assert f"deletion {lost_id} is lost, not completed" in sentences
+    for ending in (
+        "21 records have an owner, expected 18",
         "its data set has 21 rows (21 by its version), not 18",
         "its posterior is not that of the retained rows",
     ):
-        assert any(told.endswith(sentence) for told in found), sentence
+        assert any(sentence.endswith(ending) for sentence in sentences), ending

@@ -8,7 +8,7 @@ import textwrap
 import uuid
 
 from service.settings import Settings
-from tests.faults.forging import environment
+from tests.faults.fork_client import environment
 
 SCRIPT = """
     import os, signal, sys, uuid

@@ -1,4 +1,4 @@
-"""Certificates outlast what comes after them: a thousand deletions, three rotations of the key, and a revocation."""
+"""Certificates stay valid after a thousand deletions, three key rotations and a revocation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from service.store.log import sequencing
 from service.store.signing import keys
 from service.store.tables import Certificate, Deletion, now
 from tests import samples
-from tests.faults.population import draw, register_population
+from tests.faults.population import draw_population, register_population
 from worker.context import WorkerContext
 from worker.forget import forget_pending
 
@@ -32,7 +32,7 @@ FIRST, EACH, ROTATIONS = 5, 250, 4
 PEOPLE = FIRST + ROTATIONS * EACH + 300
 
 
-def ask(context: WorkerContext, people: Sequence[int]) -> list[uuid.UUID]:
+def request_deletions(context: WorkerContext, people: Sequence[int]) -> list[uuid.UUID]:
     lookups = [samples.lookup(context.settings, person) for person in people]
     requests = [DeletionRequest("acme", "gdpr", [lookup], None, "request", 0.0) for lookup in lookups]
     with context.database.writing() as session:
@@ -42,18 +42,18 @@ def ask(context: WorkerContext, people: Sequence[int]) -> list[uuid.UUID]:
 
 def certificates_of(database: Database, deletion_ids: Sequence[uuid.UUID]) -> list[bytes]:
     with database.reading() as session:
-        found = session.scalars(select(Certificate.id).where(Certificate.deletion_id.in_(deletion_ids))).all()
-        return [bundles.find_certificate(session, one, caller=None).encode() for one in found]
+        ids = session.scalars(select(Certificate.id).where(Certificate.deletion_id.in_(deletion_ids))).all()
+        return [bundles.find_certificate(session, certificate_id, caller=None).encode() for certificate_id in ids]
 
 
 def key_list(context: WorkerContext) -> bytes:
     with context.database.reading() as session:
-        found = keys.keys_for(session, context.signer)
-        return public_keys_out(context.settings, found).model_dump_json().encode()
+        public_keys = keys.keys_for(session, context.signer)
+        return public_keys_out(context.settings, public_keys).model_dump_json().encode()
 
 
 def rotated(context: WorkerContext) -> WorkerContext:
-    """Another key, and the old one retired, as `lethe key rotate`, a restart and `lethe key retire` do."""
+    """Return a context with a new key, the old one retired, as after `lethe key rotate`, a restart and `lethe key retire`."""
     settings = context.settings.model_copy(update={"signing_key": SecretStr(new_key())})
     signer = keys.open_signer(settings, context.database)
     with context.database.writing() as session:
@@ -64,35 +64,35 @@ def rotated(context: WorkerContext) -> WorkerContext:
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_first_certificates_verify_for_ever(settings: Settings, database: Database, context: WorkerContext) -> None:
-    model_id = register_population(settings, database, draw(range(PEOPLE), 1, seed=1))
-    first_ids = ask(context, range(FIRST))
+def test_the_first_certificates_still_verify(settings: Settings, database: Database, context: WorkerContext) -> None:
+    model_id = register_population(settings, database, draw_population(range(PEOPLE), 1, seed=1))
+    first_ids = request_deletions(context, range(FIRST))
     assert forget_pending(context, model_id)
     first = certificates_of(database, first_ids)
     assert len(first) == FIRST
     for content in first:
         assert verify(content, key_list(context)).kind == "certificate"
-    asked = FIRST
+    requested = FIRST
     for number in range(ROTATIONS):
         context = rotated(context) if number else context
-        later_ids = ask(context, range(asked, asked + EACH))
+        later_ids = request_deletions(context, range(requested, requested + EACH))
         assert forget_pending(context, model_id)
-        asked += EACH
+        requested += EACH
     with database.reading() as session:
         assert set(session.scalars(select(Deletion.status))) == {"completed"}
         size = sequencing.log_size(session)
         later = {content: _later(session, content) for content in first}
-    assert certificates_of(database, first_ids) == first, "downloaded again, they are the same to the byte"
+    assert certificates_of(database, first_ids) == first, "a second download has the same bytes"
     listed = key_list(context)
     for content, proof in later.items():
-        found = verify(content, listed, later=proof)
-        assert f"the log at {size} entries" in found.checks[-1]
-        assert context.signer.key_id[:12] in found.checks[-1]
+        verified = verify(content, listed, later=proof)
+        assert f"the log at {size} entries" in verified.checks[-1]
+        assert context.signer.key_id[:12] in verified.checks[-1]
     _refuse_after_revocation(context, certificates_of(database, later_ids[:1])[0], first[0])
 
 
 def _refuse_after_revocation(context: WorkerContext, signed_late: bytes, first: bytes) -> None:
-    """The last key is revoked from an hour ago on: what it signed since is refused, what others signed is not."""
+    """Revoke the last key as of an hour ago: only what it signed since then is refused."""
     with context.database.writing() as session:
         keys.revoke(session, context.signer.key_id, now() - timedelta(hours=1), "stolen", actor="test")
     listed = key_list(context)
@@ -102,7 +102,7 @@ def _refuse_after_revocation(context: WorkerContext, signed_late: bytes, first: 
 
 
 def _later(session: Session, content: bytes) -> bytes:
-    """As the API proves that the newest checkpoint continues the one in a bundle."""
+    """Return the API's proof that the newest checkpoint continues the one in a bundle."""
     newest = sequencing.latest_checkpoint(session)
     assert newest is not None
     old = int(json.loads(content)["log"]["checkpoint"].split("\n")[1])

@@ -26,7 +26,7 @@ from service.store.database import Database
 from service.store.deletions.views import DeletionView, find_view
 from service.store.tables import Batch
 from tests import samples
-from tests.faults.forging import environment
+from tests.faults.fork_client import environment
 from tests.waiting import wait_until
 from worker.failures import TOO_LONG
 

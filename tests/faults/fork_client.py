@@ -1,4 +1,4 @@
-"""The test's side of forge.py."""
+"""Client of fork_server.py, for the tests."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from service.settings import Settings
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a worker ended, and which boundaries it reached."""
+class WorkerExit:
+    """How a worker exited, and the boundaries that it reached."""
 
     killed: bool
     exit_code: int
-    passed: Sequence[str]
+    boundaries: Sequence[str]
 
 
 @dataclass(frozen=True)
-class Forge:
+class ForkClient:
     process: subprocess.Popen[str]
 
-    def work(self, model_id: uuid.UUID, die_at: int | None = None) -> Ended:
-        """Let a worker forget what is pending, or die on the way."""
+    def run_worker(self, model_id: uuid.UUID, die_at: int | None = None) -> WorkerExit:
+        """Run a worker on the pending deletions of a model; with `die_at`, kill it at that boundary."""
         assert self.process.stdin
         assert self.process.stdout
         self.process.stdin.write(json.dumps({"model_id": str(model_id), "die_at": die_at}) + "\n")
         self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        assert answer, "the forge has ended; its log says why"
-        return Ended(**json.loads(answer))
+        report = self.process.stdout.readline()
+        assert report, "the fork server has exited; see its log"
+        return WorkerExit(**json.loads(report))
 
 
 @contextmanager
-def forging(settings: Settings, log_file: Path) -> Iterator[Forge]:
+def run_fork_server(settings: Settings, log_file: Path) -> Iterator[ForkClient]:
     with log_file.open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.forge"],
+            [sys.executable, "-m", "tests.faults.fork_server"],
             env={**os.environ, **environment(settings), "OMP_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -51,13 +51,13 @@ def forging(settings: Settings, log_file: Path) -> Iterator[Forge]:
             text=True,
         )
     with process:
-        yield Forge(process)
+        yield ForkClient(process)
         assert process.stdin
         process.stdin.close()
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """The settings of a test, for a process of its own."""
+    """Return the settings of a test as variables for another process."""
     secrets = {
         "DATABASE_URL": settings.database_url,
         "REDIS_URL": settings.redis_url,

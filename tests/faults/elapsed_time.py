@@ -1,4 +1,4 @@
-"""Time that passes after a fault, without waiting for it: leases run out, files that nobody adopted grow old."""
+"""Effects of elapsed time, without waiting: leases expire, and orphaned files become old enough to collect."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from service.store.tables import Artifact, Batch, DeletionTarget, now
 LONG_AGO = timedelta(hours=2)
 
 
-def let_lease_run_out(database: Database, model_id: uuid.UUID) -> None:
-    """And with it every wait between two attempts."""
+def expire_lease(database: Database, model_id: uuid.UUID) -> None:
+    """Expire the lease of a model, and the delay before its next attempts."""
     past = now() - timedelta(seconds=1)
     with database.writing() as session:
         session.execute(update(Batch).where(Batch.model_id == model_id).values(lease_expires_at=past))
         session.execute(update(DeletionTarget).where(DeletionTarget.model_id == model_id).values(not_before=past))
 
 
-def clear_away(settings: Settings, database: Database, model_ids: Collection[uuid.UUID]) -> None:
-    """What the sweeps of the next hours would do with the files of these models."""
+def collect_garbage(settings: Settings, database: Database, model_ids: Collection[uuid.UUID]) -> None:
+    """Do what the sweeps of the next hours would do with the files of these models."""
     past = now() - LONG_AGO
     with database.writing() as session:
         scheduled = (Artifact.destroy_at.is_not(None), Artifact.model_id.in_(model_ids))
