@@ -1,4 +1,4 @@
-"""The API, put together."""
+"""Assembly of the API."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from service.routes import (
 )
 from service.settings import Settings
 
-DESCRIPTION = f"""Makes Bayesian models forget people, and proves it. Start with **POST /api/v1/deletions**.
+DESCRIPTION = f"""Makes Bayesian models forget people, and certifies it. Start with **POST /api/v1/deletions**.
 
-To try it here, choose *Authorize* and paste a token: `lethe up` leaves one for each role in `.lethe/tokens`.
+To try it on this page, choose *Authorize* and paste a token: `lethe up` writes one per role to `.lethe/tokens`.
 
-Errors are `application/problem+json` (RFC 9457); under `/v2` they have the shape that OpenDSR gives them.
+Errors are `application/problem+json` (RFC 9457); under `/v2` they have OpenDSR's format.
 
 {errors.catalogue()}
 """
 
 
 DOCS = "/docs"
-RARELY = (50_000, 20, 20)
-"""How many new objects start a collection, and how many of those one of the older; measured on 10,000 bulk lines."""
+GC_THRESHOLDS = (50_000, 20, 20)
+"""Thresholds of the three generations; measured on 10,000 bulk lines."""
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -51,8 +51,8 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        # All that a large request makes lives until its answer: to look it through again and again finds nothing.
-        gc.set_threshold(*RARELY)
+        # The objects of a large request live until its answer: frequent collections would find nothing.
+        gc.set_threshold(*GC_THRESHOLDS)
         yield
         await limits.close()
         resources.close()
@@ -63,13 +63,13 @@ def create_app(settings: Settings) -> FastAPI:
         version=version("lethe"),
         description=DESCRIPTION,
         lifespan=lifespan,
-        redirect_slashes=False,  # the redirection would repeat the whole URL, and with it what somebody typed into it
-        responses=errors.documented(),
+        redirect_slashes=False,  # a redirect would repeat the URL, which may contain an identity
+        responses=errors.default_responses(),
     )
     app.state.resources = resources
     errors.install(app)
-    app.add_exception_handler(HTTPException, _refuse)
-    app.add_exception_handler(Exception, _tell_of_crash)
+    app.add_exception_handler(HTTPException, _render_error)
+    app.add_exception_handler(Exception, _render_crash)
     for module in (bulk, deletions, downloads, log, models, jobs, callbacks, audit, system):
         app.include_router(module.router)
     for router in (opendsr.public, opendsr.v1, opendsr.router):
@@ -78,27 +78,30 @@ def create_app(settings: Settings) -> FastAPI:
         BodyLimit,
         limit=settings.max_body_bytes,
         larger={models.router.prefix: settings.max_upload_bytes, bulk.PATH: settings.max_bulk_bytes},
-        refuse=_refuse,
+        render_error=_render_error,
     )
-    app.add_middleware(RateLimit, limits=limits, refuse=_refuse)
+    app.add_middleware(RateLimit, limits=limits, render_error=_render_error)
     app.add_middleware(RequestScope, metrics=resources.metrics, pages=(DOCS, "/redoc"))
     return app
 
 
-def _refuse(request: Request, error: Exception) -> Response:
-    """What is refused before a route is found, or because there is none, in the words of those who are spoken to."""
+def _render_error(request: Request, error: Exception) -> Response:
+    """Render an error raised before routing, or for want of a route, in the format of its path."""
     if isinstance(error, HTTPException) and error.status_code == 405:
-        error = HTTPException(405, error.detail, {"Allow": _methods(request)})
-    speaks_opendsr = request.url.path.startswith(opendsr.PREFIXES)
-    return opendsr.refused(request, error) if speaks_opendsr else errors.refused(request, error)
+        error = HTTPException(405, error.detail, {"Allow": _allowed_methods(request)})
+    is_opendsr = request.url.path.startswith(opendsr.PREFIXES)
+    return opendsr.refuse(request, error) if is_opendsr else errors.render_error(request, error)
 
 
-def _tell_of_crash(request: Request, error: Exception) -> Response:
-    return _refuse(request, errors.crashed(request, error))
+def _render_crash(request: Request, error: Exception) -> Response:
+    return _render_error(request, errors.report_crash(request, error))
 
 
-def _methods(request: Request) -> str:
-    """All that the path takes: the router itself names those of one route only."""
-    asked = [{**request.scope, "method": method} for method in ("DELETE", "GET", "HEAD", "POST", "PUT")]
-    taken = [scope for scope in asked if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)]
-    return ", ".join(scope["method"] for scope in taken)
+def _allowed_methods(request: Request) -> str:
+    """Return all methods of the path. The router itself names those of one route only."""
+
+    def is_allowed(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+    return ", ".join(filter(is_allowed, ("DELETE", "GET", "HEAD", "POST", "PUT")))

@@ -1,4 +1,4 @@
-"""What a running API holds, and the dependency aliases through which routes ask for it."""
+"""Resources of a running API, and the dependencies through which routes get them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from service.http.caller_cache import CallerCache
 from service.http.errors import RoleForbidden, TokenMissing
 from service.http.metrics import Metrics
-from service.intake.doorbell import Bells
+from service.intake.parsing import RequestParser
+from service.intake.ringing import Ringer
 from service.intake.submission import Intake
 from service.settings import Settings
 from service.store.access.identities import IdentityHasher
@@ -37,37 +38,40 @@ class Resources:
     artifacts: ArtifactStore
     hasher: IdentityHasher
     signer: StatementSigner
-    doorbell: Doorbell
+    ringer: Ringer
     metrics: Metrics
     callers: CallerCache
     intake: Intake
 
     @functools.cached_property
     def processor(self) -> ProcessorIdentity:
-        """Read when it is first needed: where `lethe up` has not made it, making an RSA key takes its time."""
+        """Loaded on first use: if `lethe up` has not created the RSA key, creating it takes a while."""
         return ProcessorIdentity.load(self.settings)
 
     @classmethod
     def open(cls, settings: Settings) -> Resources:
         database = Database(settings.database)
-        doorbell = Doorbell(settings.broker, database)
+        ringer = Ringer(Doorbell(settings.broker, database))
         signer = open_signer(settings, database)
-        bells = Bells(doorbell, settings.batch_window_seconds)
+        times = settings.batch_window_seconds, settings.idempotency_wait_seconds
         return cls(
             settings=settings,
             database=database,
             artifacts=open_artifacts(settings),
             hasher=IdentityHasher(settings.identity_key_bytes()),
             signer=signer,
-            doorbell=doorbell,
+            ringer=ringer,
             metrics=Metrics(),
             callers=CallerCache(database, settings.token_cache_seconds),
-            intake=Intake(database, signer, bells, settings.idempotency_wait_seconds),
+            intake=Intake(database, signer, ringer, *times),
         )
+
+    def parser(self, caller: Caller, request_id: str) -> RequestParser:
+        return RequestParser(caller, self.hasher, self.settings.batch_window_seconds, request_id)
 
     def close(self) -> None:
         self.intake.close()
-        self.doorbell.close()
+        self.ringer.close()
         self.database.close()
 
 
@@ -79,34 +83,34 @@ def resources_of(request: Request) -> Resources:
 def allowed(
     *roles: Role,
 ) -> Callable[[Request, HTTPAuthorizationCredentials | None], Coroutine[Any, Any, Caller]]:
-    """A dependency that lets only these roles in and tells who is calling."""
+    """Return a dependency that admits only these roles and yields the caller."""
 
     async def check(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
     ) -> Caller:
         if credentials is None:
-            raise TokenMissing("send `Authorization: Bearer <token>`; `lethe token issue` makes one")
+            raise TokenMissing("send `Authorization: Bearer <token>`; `lethe token issue` creates one")
         caller = await resources_of(request).callers.find(credentials.credentials)
         if caller is None:
-            raise TokenMissing("the token is unknown or revoked; `lethe token issue` makes a new one")
+            raise TokenMissing("the token is unknown or revoked; `lethe token issue` creates a new one")
         if caller.role not in roles:
-            raise RoleForbidden(f"role {caller.role} may not do this; it takes {' or '.join(roles)}")
+            raise RoleForbidden(f"role {caller.role} is not allowed; use a token of role {' or '.join(roles)}")
         return caller
 
     return check
 
 
 def own_only(caller: Caller) -> str | None:
-    """Whose deletions this caller may see: compliance its own, everybody else's role all of them (None)."""
+    """Return whose deletions the caller may see: compliance only its own, all other roles everybody's (None)."""
     return caller.name if caller.role == Role.COMPLIANCE else None
 
 
-async def _provided(request: Request) -> Resources:
-    # Async only so that FastAPI does not hand so little work to a thread.
+async def _provide(request: Request) -> Resources:
+    # Async, so that FastAPI does not start a thread for it.
     return resources_of(request)
 
 
-ResourcesDep = Annotated[Resources, Depends(_provided)]
+ResourcesDep = Annotated[Resources, Depends(_provide)]
 Compliance = Annotated[Caller, Depends(allowed(Role.COMPLIANCE))]
 Engineer = Annotated[Caller, Depends(allowed(Role.ENGINEER))]
 DeletionReader = Annotated[Caller, Depends(allowed(Role.COMPLIANCE, Role.OPERATOR, Role.AUDITOR))]

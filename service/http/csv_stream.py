@@ -1,4 +1,4 @@
-"""CSV as it streams: a header, then rows as they come. Nothing in it is a formula to a spreadsheet."""
+"""CSV streams: a header, then rows page by page. Spreadsheets evaluate none of it as a formula."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Cell = str | int | float | None
 
 
 def csv_chunks(header: Sequence[str], pages: Iterable[Iterable[Sequence[Cell]]]) -> Iterator[str]:
-    """One piece of text for each page of rows, so that only one page is ever in memory."""
+    """Yield one text per page of rows, so that only one page is in memory."""
     yield _text([header])
     for rows in pages:
         yield _text(rows)
@@ -19,10 +19,10 @@ def csv_chunks(header: Sequence[str], pages: Iterable[Iterable[Sequence[Cell]]])
 
 def _text(rows: Iterable[Sequence[Cell]]) -> str:
     buffer = io.StringIO()
-    csv.writer(buffer).writerows([_harmless(cell) for cell in row] for row in rows)
+    csv.writer(buffer).writerows([_escape(cell) for cell in row] for row in rows)
     return buffer.getvalue()
 
 
-def _harmless(cell: Cell) -> Cell:
-    """Text that a spreadsheet would compute gets an apostrophe in front; numbers stay numbers."""
+def _escape(cell: Cell) -> Cell:
+    """Prefix text that a spreadsheet would evaluate with an apostrophe; numbers stay numbers."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell

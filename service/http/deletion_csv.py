@@ -1,4 +1,4 @@
-"""Deletions as rows of a CSV file: the columns, and how each is written."""
+"""Deletions as CSV: the columns and how each is written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def deletions_csv(database: Database, criteria: Criteria) -> Iterator[str]:
 
 
 def _row(deletion: DeletionOut) -> list[Cell]:
-    """As the JSON form writes each value; the lists of commitments and models are joined by blanks."""
+    """Return the values as in the JSON form; lists of commitments and models are joined by spaces."""
     values = deletion.model_dump(mode="json")
     values["subjects"] = " ".join(deletion.subjects)
     values["models"] = " ".join(f"{model.model_id}:{model.status}" for model in deletion.models)

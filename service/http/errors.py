@@ -1,4 +1,4 @@
-"""Every error status, in one table. Answers are RFC 9457 problem+json and never repeat what the caller sent."""
+"""All error statuses in one table. Answers are RFC 9457 problem+json and never repeat what the caller sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from service.store.dialect import is_disk_full
 log = structlog.get_logger("errors")
 
 RETRY_AFTER_SECONDS = "5"
-# Answers are data: no browser shall guess their type, frame them, or tell others where it read them.
+# Answers are data: browsers must not guess their type, frame them, or send their URL as referrer.
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -36,7 +36,7 @@ class RoleForbidden(Exception):
     pass
 
 
-class ImportsOff(Exception):
+class ImportsDisabled(Exception):
     pass
 
 
@@ -45,15 +45,15 @@ class NotReady(Exception):
 
 
 class BodyTooLarge(HTTPException):
-    """An HTTPException so that it passes through FastAPI's body parsing unchanged."""
+    """An HTTPException, so that it passes through FastAPI's body parsing unchanged."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(413, f"the body is larger than the {limit} bytes allowed here")
+        super().__init__(413, f"the body is larger than the limit of {limit} bytes")
 
 
 class TooManyRequests(Exception):
     def __init__(self, seconds: int) -> None:
-        super().__init__(f"this token has sent more than it may; send the request again in {seconds} s")
+        super().__init__(f"this token has exceeded its rate limit; retry in {seconds} s")
         self.seconds = seconds
 
 
@@ -65,36 +65,38 @@ class Row(NamedTuple):
 
 
 TABLE: dict[type[Exception], Row] = {
-    TokenMissing: Row(401, "token-missing", "A valid bearer token is needed", {"WWW-Authenticate": "Bearer"}),
-    ImportsOff: Row(403, "imports-off", "Models cannot be registered by location here"),
-    RoleForbidden: Row(403, "role-forbidden", "This token's role may not do that"),
-    store.NotFound: Row(404, "not-found", "There is no such thing"),
-    store.KeyInFlight: Row(409, "key-in-flight", "A request with this key is being answered", {"Retry-After": "1"}),
-    store.NotCancellable: Row(409, "not-cancellable", "The deletion can no longer be cancelled"),
-    store.NothingToRetry: Row(409, "nothing-to-retry", "No part of the deletion has failed"),
-    store.NotResendable: Row(409, "not-resendable", "The callback was not given up"),
-    store.Gone: Row(410, "gone", "It was destroyed"),
-    BodyTooLarge: Row(413, "too-large", "The body is too large"),
-    store.InvalidRegistration: Row(422, "invalid-registration", "The model cannot be registered"),
-    store.InvalidPolicy: Row(422, "invalid-policy", "The policy does not fit the model"),
-    store.InvalidExtension: Row(422, "invalid-extension", "The deadline cannot be moved there"),
-    store.IdempotencyMismatch: Row(422, "idempotency-mismatch", "The idempotency key belongs to another request"),
-    RequestValidationError: Row(422, "invalid-request", "The request is malformed"),
-    TooManyRequests: Row(429, "too-many-requests", "This token sends too much"),
-    store.ArtifactsAway: Row(503, "artifacts-away", "Artifacts are away", {"Retry-After": RETRY_AFTER_SECONDS}),
+    TokenMissing: Row(401, "token-missing", "Bearer token missing or invalid", {"WWW-Authenticate": "Bearer"}),
+    ImportsDisabled: Row(403, "imports-off", "Registration by location is disabled"),
+    RoleForbidden: Row(403, "role-forbidden", "Role not allowed"),
+    store.NotFound: Row(404, "not-found", "Not found"),
+    store.KeyInFlight: Row(409, "key-in-flight", "Idempotency key in use", {"Retry-After": "1"}),
+    store.NotCancellable: Row(409, "not-cancellable", "Deletion no longer cancellable"),
+    store.NothingToRetry: Row(409, "nothing-to-retry", "Nothing to retry"),
+    store.NotResendable: Row(409, "not-resendable", "Callback not dead"),
+    store.Gone: Row(410, "gone", "Destroyed"),
+    BodyTooLarge: Row(413, "too-large", "Body too large"),
+    store.InvalidRegistration: Row(422, "invalid-registration", "Invalid registration"),
+    store.InvalidPolicy: Row(422, "invalid-policy", "Invalid policy"),
+    store.InvalidExtension: Row(422, "invalid-extension", "Invalid extension"),
+    store.IdempotencyMismatch: Row(422, "idempotency-mismatch", "Idempotency key reused"),
+    RequestValidationError: Row(422, "invalid-request", "Invalid request"),
+    TooManyRequests: Row(429, "too-many-requests", "Rate limit exceeded"),
+    store.ArtifactsUnavailable: Row(
+        503, "artifacts-away", "Artifact store unavailable", {"Retry-After": RETRY_AFTER_SECONDS}
+    ),
     NotReady: Row(503, "not-ready", "Not ready", {"Retry-After": RETRY_AFTER_SECONDS}),
-    OperationalError: Row(503, "database-away", "The database is away", {"Retry-After": RETRY_AFTER_SECONDS}),
-    store.DiskFull: Row(507, "disk-full", "The disk is full"),
+    OperationalError: Row(503, "database-away", "Database unavailable", {"Retry-After": RETRY_AFTER_SECONDS}),
+    store.DiskFull: Row(507, "disk-full", "Disk full"),
 }
-UNREADABLE = Row(400, "bad-request", "The request cannot be read")
+BAD_REQUEST = Row(400, "bad-request", "Bad request")
 ROUTING = {
-    400: UNREADABLE,
-    404: Row(404, "not-found", "There is no such path"),
-    405: Row(405, "method-not-allowed", "This path does not take that method"),
-    416: Row(416, "range-not-satisfiable", "The range begins behind the end; `Content-Range` tells the size"),
-    500: Row(500, "unexpected", "Something went wrong here"),
+    400: BAD_REQUEST,
+    404: Row(404, "not-found", "Path not found"),
+    405: Row(405, "method-not-allowed", "Method not allowed"),
+    416: Row(416, "range-not-satisfiable", "Range starts beyond the end; see `Content-Range` for the size"),
+    500: Row(500, "unexpected", "Internal error"),
 }
-EVERY_ROW = (*TABLE.values(), *ROUTING.values())
+ALL_ROWS = (*TABLE.values(), *ROUTING.values())
 
 
 class Problem(JSONResponse):
@@ -102,26 +104,26 @@ class Problem(JSONResponse):
 
 
 class ProblemSchema(BaseModel):
-    """RFC 9457, for the OpenAPI document."""
+    """Problem document (RFC 9457)."""
 
     type: str
     title: str
     status: int
     detail: str
-    errors: list[dict[str, str]] | None = Field(default=None, description="Each field that is wrong, and why.")
+    errors: list[dict[str, str]] | None = Field(default=None, description="Invalid fields and why.")
 
 
-def documented() -> dict[int | str, dict[str, Any]]:
-    """For the OpenAPI document: the answers that any route may give besides its own."""
-    return answers(UNREADABLE.status, *(row.status for row in TABLE.values()))
+def default_responses() -> dict[int | str, dict[str, Any]]:
+    """Return the errors that any route may answer, for the OpenAPI document."""
+    return error_responses(BAD_REQUEST.status, *(row.status for row in TABLE.values()))
 
 
-def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For the OpenAPI document: each problem that comes with these statuses, by name and with an example."""
-    return {status: _answer([row for row in EVERY_ROW if row.status == status]) for status in statuses}
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the problems with these statuses, each with an example, for the OpenAPI document."""
+    return {status: _describe([row for row in ALL_ROWS if row.status == status]) for status in statuses}
 
 
-def _answer(rows: Sequence[Row]) -> dict[str, Any]:
+def _describe(rows: Sequence[Row]) -> dict[str, Any]:
     titles = dict.fromkeys(f"{row.title} (`{row.slug}`)" for row in rows)
     examples = {row.slug: {"summary": row.title, "value": problem_body(row, row.title)} for row in rows}
     content = {"schema": ProblemSchema.model_json_schema(), "examples": examples}
@@ -129,10 +131,10 @@ def _answer(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def catalogue() -> str:
-    """Every problem in a table of Markdown, for the front of the OpenAPI document."""
-    rows = {row.slug: row for row in reversed(EVERY_ROW)}.values()
+    """Return all problems as a Markdown table, for the description of the API."""
+    rows = {row.slug: row for row in reversed(ALL_ROWS)}.values()
     lines = [f"| {row.status} | `urn:lethe:problem:{row.slug}` | {row.title} |" for row in rows]
-    return "\n".join(["| status | `type` of the problem | |", "|---|---|---|", *sorted(lines)])
+    return "\n".join(["| status | problem `type` | title |", "|---|---|---|", *sorted(lines)])
 
 
 def problem_body(row: Row, detail: str, **members: Any) -> dict[str, Any]:
@@ -147,13 +149,13 @@ def problem(row: Row, detail: str, headers: dict[str, str] | None = None, **memb
 
 def install(app: FastAPI) -> None:
     for kind in TABLE:
-        app.add_exception_handler(kind, refused)
+        app.add_exception_handler(kind, render_error)
 
 
-def refused(request: Request, error: Exception) -> Problem:
-    """The answer to an error of the table, or to a request that leads nowhere."""
+def render_error(request: Request, error: Exception) -> Problem:
+    """Return the answer to an error of the table, or to a request that no route serves."""
     if isinstance(error, HTTPException) and not isinstance(error, BodyTooLarge):
-        return _routing(request, error)
+        return _render_routing_error(error)
     row = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
     if isinstance(error, RequestValidationError):
         return problem(
@@ -169,27 +171,27 @@ def refused(request: Request, error: Exception) -> Problem:
         return problem(row, str(error), headers={"Retry-After": str(error.seconds)})
     if isinstance(error, OperationalError):
         if is_disk_full(error.orig):
-            return problem(TABLE[store.DiskFull], "the database has no room left and nothing was stored; make some")
-        log.error("database.away", error=type(error.orig).__name__)
-        return problem(row, "nothing was stored; send the request again")
+            return problem(TABLE[store.DiskFull], "nothing was stored; free disk space for the database")
+        log.error("database.unavailable", error=type(error.orig).__name__)
+        return problem(row, "nothing was stored; retry the request")
     return problem(row, str(error))
 
 
-def _routing(_: Request, error: HTTPException) -> Problem:
-    row = ROUTING.get(error.status_code, UNREADABLE._replace(status=error.status_code))
+def _render_routing_error(error: HTTPException) -> Problem:
+    row = ROUTING.get(error.status_code, BAD_REQUEST._replace(status=error.status_code))
     return problem(row, str(error.detail), headers=dict(error.headers or {}))
 
 
-def crashed(request: Request, error: Exception) -> HTTPException:
-    """What to tell of an error that nobody foresaw; the log has the rest."""
-    # Runs outside the middleware that binds the request id and sets headers, so both are put on by hand.
+def report_crash(request: Request, error: Exception) -> HTTPException:
+    """Log an unexpected error and return what the caller is told about it."""
+    # Runs outside the middleware that binds the request id and sets headers, so both are added by hand.
     request_id: str = request.state.request_id
     log.error("request.crashed", request_id=request_id, exc_info=error)
-    detail = f"nothing is known to be stored; the log has the reason under request id {request_id}"
+    detail = f"the request may not have been stored; the log has the cause under request id {request_id}"
     return HTTPException(500, detail, {"X-Request-ID": request_id, **SECURITY_HEADERS})
 
 
 def field_path(item: Mapping[str, Any]) -> str:
-    """Where a validation error is. An unknown field's own name is input, and left out like all input."""
-    where = item["loc"][:-1] if item["type"] == "extra_forbidden" else item["loc"]
-    return ".".join(str(part) for part in where)
+    """Return the field of a validation error. The name of an unknown field is input, so only its parent is named."""
+    location = item["loc"][:-1] if item["type"] == "extra_forbidden" else item["loc"]
+    return ".".join(str(part) for part in location)

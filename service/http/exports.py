@@ -1,4 +1,4 @@
-"""Exports leave the service in one piece, so who took what along is told in the audit trail."""
+"""Audit entries for exports, which take a whole list out of the service."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from service.store.access.tokens import Caller
 from service.store.database import Database
 
 
-def note_export(database: Database, caller: Caller, what: str, filters: Mapping[str, Any]) -> None:
-    """Before the first row is sent: an export that breaks off was one too. Only filters that were used are told."""
+def record_export(database: Database, caller: Caller, subject: str, filters: Mapping[str, Any]) -> None:
+    """Record an export with the filters used. Called before the first row is sent, so that aborted exports count."""
     used = {name: to_jsonable_python(value) for name, value in filters.items() if value not in (None, [], ())}
     with database.writing() as session:
-        audit.record(session, caller.name, "export.made", what, filters=used)
+        audit.record(session, caller.name, "export.made", subject, filters=used)

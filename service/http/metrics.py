@@ -1,4 +1,4 @@
-"""Prometheus metrics: requests as they pass, and the state of the work as the database has it at scrape time."""
+"""Prometheus metrics: counters of requests, and gauges read from the database at scrape time."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from service.store.deletions.summaries import standing
+from service.store.deletions.summaries import count_deadlines
 from service.store.states import BatchStatus, CallbackStatus, DeletionStatus
 from service.store.tables import Batch, Callback, Certificate, Deletion, now
 
 
 class Metrics:
-    """One registry for each app, so that several apps in one process (tests) do not collide."""
+    """Metrics with a registry of their own, so that several apps in one process (tests) do not collide."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -30,7 +30,7 @@ class Metrics:
         )
         self._batches = Gauge("lethe_batches", "Batches by status", ["status"], registry=self._registry)
         self._callbacks = Gauge(
-            "lethe_callbacks", "Callbacks by status; dead ones were given up", ["status"], registry=self._registry
+            "lethe_callbacks", "Callbacks by status; dead: all attempts failed", ["status"], registry=self._registry
         )
         self._certificates = Gauge("lethe_certificates", "Certificates by level", ["level"], registry=self._registry)
 
@@ -38,15 +38,15 @@ class Metrics:
         counts = dict(session.execute(select(Deletion.status, func.count()).group_by(Deletion.status)).all())
         for status in DeletionStatus:
             self._deletions.labels(status).set(counts.get(status, 0))
-        deadlines = standing(session)
+        deadlines = count_deadlines(session)
         self._overdue.set(deadlines.overdue)
         self._due_soon.set(deadlines.due_soon)
         batches = dict(session.execute(select(Batch.status, func.count()).group_by(Batch.status)).all())
-        for state in BatchStatus:
-            self._batches.labels(state).set(batches.get(state, 0))
+        for batch_status in BatchStatus:
+            self._batches.labels(batch_status).set(batches.get(batch_status, 0))
         callbacks = dict(session.execute(select(Callback.status, func.count()).group_by(Callback.status)).all())
-        for sent in CallbackStatus:
-            self._callbacks.labels(sent).set(callbacks.get(sent, 0))
+        for callback_status in CallbackStatus:
+            self._callbacks.labels(callback_status).set(callbacks.get(callback_status, 0))
         for level, count in session.execute(select(Certificate.level, func.count()).group_by(Certificate.level)):
             self._certificates.labels(level).set(count)
         oldest = session.scalar(

@@ -1,4 +1,4 @@
-"""What surrounds every request: its id, its log line, its metrics, and the limit on its body."""
+"""Middleware of every request: id, log line, metrics, and the limit on the body."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ PAGE_POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "worker-src blob:; frame-ancestors 'none'"
 )
-"""Of a page for people: its scripts come from here, and it speaks to nobody else."""
+"""For pages: scripts come from this server, and no other server is contacted."""
 POLICY = "Content-Security-Policy"
-"""A route may set a looser one of its own."""
-Refuse = Callable[[Request, Exception], Response]
-"""How to tell of an error before any route is reached."""
-# It is kept and logged, so it must not be able to spell a person's address or number.
+"""A route may set its own, less strict policy."""
+RenderError = Callable[[Request, Exception], Response]
+"""Renders an error raised before routing."""
+# The id is stored and logged, so it must not be able to contain an address or a telephone number.
 REQUEST_ID = re.compile(r"[0-9a-f]{8}(-?)([0-9a-f]{4}\1){3}[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
 
 
 class RequestScope:
-    """Gives each request an id (or takes the caller's UUID), binds it to the logs, and notes how it ended."""
+    """Assigns an id to each request (or takes the caller's UUID), binds it to the logs, and logs the outcome."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, pages: Collection[str]) -> None:
         self._app = app
@@ -61,10 +61,10 @@ class RequestScope:
             try:
                 await self._app(scope, receive, send_with_id)
             finally:
-                self._note(scope, status, time.perf_counter() - started)
+                self._record(scope, status, time.perf_counter() - started)
 
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        # The template, never the path itself: what a caller types into a URL may be an identity.
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        # The template, never the path itself, which may contain an identity.
         route = getattr(scope.get("route"), "path", "unmatched")
         method = scope["method"] if scope["method"] in {"GET", "POST", "PUT", "DELETE", "HEAD"} else "other"
         self._metrics.requests.labels(method, route, status).inc()
@@ -73,27 +73,27 @@ class RequestScope:
 
 
 class BodyLimit:
-    """Refuses a body over the limit: by its announced length at once, else when it gets there."""
+    """Refuses a body over the limit: at once by its Content-Length, else when the limit is reached."""
 
-    def __init__(self, app: ASGIApp, limit: int, larger: Mapping[str, int], refuse: Refuse) -> None:
+    def __init__(self, app: ASGIApp, limit: int, larger: Mapping[str, int], render_error: RenderError) -> None:
         self._app = app
         self._limit = limit
         self._larger = larger
-        """The limits of those paths that may send more."""
-        self._refuse = refuse
+        """Limits of the paths that accept larger bodies."""
+        self._render_error = render_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         limit = self._larger.get(scope["path"], self._limit)
-        announced = Headers(scope=scope).get("content-length", "0")
-        if announced.isdigit() and int(announced) > limit:
-            await self._refuse(Request(scope), BodyTooLarge(limit))(scope, receive, send)
+        content_length = Headers(scope=scope).get("content-length", "0")
+        if content_length.isdigit() and int(content_length) > limit:
+            await self._render_error(Request(scope), BodyTooLarge(limit))(scope, receive, send)
             return
         received = 0
 
-        async def counted() -> Message:
+        async def receive_counted() -> Message:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
@@ -101,4 +101,4 @@ class BodyLimit:
                 raise BodyTooLarge(limit)
             return message
 
-        await self._app(scope, counted, send)
+        await self._app(scope, receive_counted, send)

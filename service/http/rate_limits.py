@@ -1,7 +1,7 @@
-"""How much a token may ask: a bucket of `burst` requests that fills at `rate` a second, shared by all API processes.
+"""Rate limits per token: a bucket of `burst` requests that refills at `rate` per second, shared by all API processes.
 
-The buckets are in Redis. A process takes a few requests at a time out of one and spends them without asking again, so
-that a busy caller costs one message in many. When the broker is away everybody may pass: intake goes on without it.
+The buckets are in Redis. A process takes several requests at a time from a bucket and spends them locally, so that most
+requests need no message to Redis. If Redis is unavailable, all requests pass: intake works without it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.http.errors import TooManyRequests
-from service.http.middleware import Refuse
+from service.http.middleware import RenderError
 
 log = structlog.get_logger("rate_limits")
-ANSWER_SECONDS = 1.0
-"""A broker that takes longer is away. Not less: a busy moment of ours must not look like that."""
-AWAY_SECONDS = 5.0
-"""For how long nobody asks it again."""
+TIMEOUT_SECONDS = 1.0
+"""A broker that takes longer counts as unavailable. Not shorter, since this process may itself be busy."""
+UNAVAILABLE_SECONDS = 5.0
+"""How long an unavailable broker is not asked again."""
 SHARE_SECONDS = 1.0
-"""What a process took and did not spend in this time is lost."""
-MOST_TOKENS = 10_000
+"""Requests that a process took and did not spend in this time are lost."""
+MAX_TOKENS = 10_000
 TAKE = """
 local rate, burst, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
@@ -47,16 +47,16 @@ return {taken, math.ceil((1 - level) / rate * 1000)}
 
 
 class Share:
-    """What this process may still spend of one token's bucket, or until when the bucket is known to be empty."""
+    """Requests of one token's bucket that this process may still spend, or until when the bucket is empty."""
 
     def __init__(self) -> None:
         self.left = 0
         self.left_until = 0.0
         self.empty_until = 0.0
-        self.asking = asyncio.Lock()
+        self.lock = asyncio.Lock()
 
-    def spend(self, moment: float) -> bool:
-        if self.left > 0 and moment < self.left_until:
+    def spend(self, now: float) -> bool:
+        if self.left > 0 and now < self.left_until:
             self.left -= 1
             return True
         return False
@@ -67,20 +67,20 @@ class RateLimits:
         self._redis = _connect(broker)
         self._take = self._redis.register_script(TAKE)
         self._rate, self._burst, self._mac = rate, burst, mac
-        # Small beside both, so that what is lost of a share is not missed.
-        self._wanted = max(1, min(burst // 50, int(rate / 10)))
+        # Small compared with both, so that lost parts of a share do not matter.
+        self._share_size = max(1, min(burst // 50, int(rate / 10)))
         self._shares: dict[str, Share] = {}
-        self._away_until = 0.0
+        self._unavailable_until = 0.0
 
     async def delay(self, token: str) -> float:
-        """0 if the request may pass, else after how many seconds the next one may."""
-        # Keyed, because what was sent as a token may be anything: of an e-mail address a plain hash can be guessed.
+        """Return 0 if the request may pass, else the seconds until the next one may."""
+        # Keyed, because a caller may send anything as a token: the plain hash of an e-mail address can be guessed.
         name = self._mac(f"token\0{token}".encode()).hex()
         share = self._share(name)
         if share.spend(time.monotonic()):
             return 0.0
-        async with share.asking:  # those who waited here spend what the first of them has fetched
-            if share.spend(time.monotonic()) or await self._is_away(name, share):
+        async with share.lock:  # those who waited spend what the first of them has fetched
+            if share.spend(time.monotonic()) or not await self._fetch(name, share):
                 return 0.0
             if share.spend(time.monotonic()):
                 return 0.0
@@ -90,38 +90,37 @@ class RateLimits:
         await self._redis.aclose()
 
     def _share(self, name: str) -> Share:
-        if len(self._shares) >= MOST_TOKENS:
+        if len(self._shares) >= MAX_TOKENS:
             self._shares.clear()
         return self._shares.setdefault(name, Share())
 
-    async def _is_away(self, name: str, share: Share) -> bool:
-        """Ask for more, unless the bucket is known to be empty. True if there is nobody to ask."""
-        moment = time.monotonic()
-        if moment < self._away_until:
-            return True
-        if moment < share.empty_until:
+    async def _fetch(self, name: str, share: Share) -> bool:
+        """Refill the share, unless its bucket is still empty. False if the broker is unavailable."""
+        if time.monotonic() < self._unavailable_until:
             return False
+        if time.monotonic() < share.empty_until:
+            return True
         try:
             taken, milliseconds = await self._take(
-                keys=[f"lethe:rate:{name}"], args=[self._rate, self._burst, self._wanted]
+                keys=[f"lethe:rate:{name}"], args=[self._rate, self._burst, self._share_size]
             )
         except (RedisError, OSError) as error:
-            log.warning("rate_limits.off", reason=type(error).__name__)
-            self._away_until = time.monotonic() + AWAY_SECONDS
-            return True
-        moment = time.monotonic()
-        share.left, share.left_until = taken, moment + SHARE_SECONDS
-        share.empty_until = 0.0 if taken else moment + milliseconds / 1000
-        return False
+            log.warning("rate_limits.unavailable", reason=type(error).__name__)
+            self._unavailable_until = time.monotonic() + UNAVAILABLE_SECONDS
+            return False
+        now = time.monotonic()
+        share.left, share.left_until = taken, now + SHARE_SECONDS
+        share.empty_until = 0.0 if taken else now + milliseconds / 1000
+        return True
 
 
 class RateLimit:
-    """Refuses a request over the limit of its token, before its body is read."""
+    """Refuses requests over the rate limit of their token, before the body is read."""
 
-    def __init__(self, app: ASGIApp, limits: RateLimits, refuse: Refuse) -> None:
+    def __init__(self, app: ASGIApp, limits: RateLimits, render_error: RenderError) -> None:
         self._app = app
         self._limits = limits
-        self._refuse = refuse
+        self._render_error = render_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -129,8 +128,8 @@ class RateLimit:
             return
         scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and (seconds := await self._limits.delay(token)):
-            refusal = self._refuse(Request(scope), TooManyRequests(math.ceil(seconds)))
-            await refusal(scope, receive, send)
+            response = self._render_error(Request(scope), TooManyRequests(math.ceil(seconds)))
+            await response(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -138,7 +137,7 @@ class RateLimit:
 def _connect(broker: str) -> Redis:
     return Redis.from_url(
         broker.replace("redis+socket://", "unix://", 1),
-        socket_timeout=ANSWER_SECONDS,
-        socket_connect_timeout=ANSWER_SECONDS,
+        socket_timeout=TIMEOUT_SECONDS,
+        socket_connect_timeout=TIMEOUT_SECONDS,
         retry=Retry(NoBackoff(), 0),
     )

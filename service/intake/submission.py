@@ -1,131 +1,138 @@
-"""How deletions come in: requests of one moment share a transaction, and whoever repeats a key shares its answer."""
+"""Submission of deletion requests: store, sign, commit, answer, and ring the workers' doorbells.
+
+Single requests share a transaction (group commit); a bulk has its own. Requests with the same idempotency key share
+their answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import islice
 
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from service.intake.doorbell import Bells
 from service.intake.group_commit import GroupCommit
 from service.intake.in_flight import InFlight
-from service.schemas.deletions import receipt_out
-from service.store.certificates.statements import sign_receipt
+from service.intake.ringing import Ringer
 from service.store.database import Database
-from service.store.deletions.creation import NewDeletion, create_many
-from service.store.deletions.idempotency import KeyedAnswer, KeyUse, find_answers, remember_answers
-from service.store.deletions.lifecycle import DeletionView
-from service.store.errors import NotFound
+from service.store.deletions.creation import DeletionRequest, Outcome, store_deletions
+from service.store.deletions.idempotency import KeyedAnswer, KeyUse, find_answers, save_answers
+from service.store.deletions.views import DeletionView
+from service.store.errors import StoreError
 from service.store.signing.statements import StatementSigner
 
-T = TypeVar("T")
-MOST_TRIES = 3
-Outcome = DeletionView | NotFound
-Answerer = Callable[[Sequence[Outcome]], str]
+MAX_TRIES = 3
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One request for one deletion."""
+class Submission:
+    """Deletion requests of one HTTP request: stored together, answered by one text."""
 
-    new: NewDeletion
-    use: KeyUse | None
+    requests: Sequence[DeletionRequest]
+    write_answer: Callable[[Sequence[Outcome]], str]
+    """Called inside the transaction. May raise the StoreError of a single request."""
+    key: KeyUse | None = None
+
+
+def single_submission(
+    request: DeletionRequest, write_answer: Callable[[DeletionView], str], key: KeyUse | None = None
+) -> Submission:
+    """Return the submission of one request, whose refusal is raised."""
+
+    def write(outcomes: Sequence[Outcome]) -> str:
+        (outcome,) = outcomes
+        if isinstance(outcome, StoreError):
+            raise outcome
+        return write_answer(outcome)
+
+    return Submission([request], write, key)
 
 
 class Intake:
-    """One for each process."""
+    """Entrance for all deletion requests of a process."""
 
-    def __init__(self, database: Database, signer: StatementSigner, bells: Bells, wait_seconds: float) -> None:
+    def __init__(
+        self, database: Database, signer: StatementSigner, ringer: Ringer, window_seconds: float, wait_seconds: float
+    ) -> None:
         self._database = database
         self._signer = signer
-        self._bells = bells
-        self._group: GroupCommit[Asked, str] = GroupCommit(self._commit_group)
+        self._ringer = ringer
+        self._window_seconds = window_seconds
+        self._group: GroupCommit[Submission, str] = GroupCommit(self._commit)
         self._in_flight = InFlight(wait_seconds)
 
-    async def submit(self, asked: Asked) -> str:
-        """The receipt as JSON, when the deletion is committed; the first one, if the key was used before."""
-        if asked.use is None:
-            return await self._group.submit(asked)
-        return await self._in_flight.answer(asked.use, lambda: self._group.submit(asked))
-
-    async def submit_bulk(self, news: Sequence[NewDeletion], use: KeyUse | None, answer: Answerer) -> str:
-        """What `answer` makes of all outcomes, when they are committed: all at once, so that a crash leaves none."""
-        if use is None:
-            return await run_in_threadpool(self._commit_bulk, news, use, answer)
-        return await self._in_flight.answer(use, lambda: run_in_threadpool(self._commit_bulk, news, use, answer))
+    async def submit(self, submission: Submission) -> str:
+        """Return the answer once the deletions are committed; the first answer if the key was used before."""
+        if submission.key is None:
+            return await self._store(submission)
+        return await self._in_flight.answer(submission.key, lambda: self._store(submission))
 
     def close(self) -> None:
         self._group.close()
-        self._bells.close()
 
-    def _commit_group(self, group: Sequence[Asked]) -> Sequence[str | Exception]:
-        answers, stored = self._transact(lambda session: _store_group(session, group, self._signer))
-        self._ring(stored)
+    async def _store(self, submission: Submission) -> str:
+        if len(submission.requests) == 1:
+            return await self._group.submit(submission)
+        (answer,) = await run_in_threadpool(self._commit, [submission])
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+    def _commit(self, submissions: Sequence[Submission]) -> Sequence[str | StoreError]:
+        answers, model_ids = self._transact(submissions)
+        self._ringer.ring(model_ids, self._window_seconds)
         return answers
 
-    def _commit_bulk(self, news: Sequence[NewDeletion], use: KeyUse | None, answer: Answerer) -> str:
-        text, stored = self._transact(lambda session: _store_bulk(session, news, use, answer, self._signer))
-        self._ring(stored)
-        return text
-
-    def _ring(self, outcomes: Iterable[Outcome]) -> None:
-        views = [outcome for outcome in outcomes if isinstance(outcome, DeletionView)]
-        self._bells.ring({target.model_id for view in views for target in view.targets})
-
-    def _transact(self, work: Callable[[Session], T]) -> T:
+    def _transact(self, submissions: Sequence[Submission]) -> tuple[Sequence[str | StoreError], frozenset[uuid.UUID]]:
         tries = 0
         while True:
             tries += 1
             try:
                 with self._database.writing() as session:
-                    return work(session)
+                    return _store_submissions(session, submissions, self._signer)
             except IntegrityError:
-                # Between our look and our insert somebody was forgotten, or another process stored the same key.
-                if tries == MOST_TRIES:
+                # Between reading and inserting, a subject was forgotten or another process stored the same request.
+                if tries == MAX_TRIES:
                     raise
 
 
-def _store_group(
-    session: Session, group: Sequence[Asked], signer: StatementSigner
-) -> tuple[Sequence[str | Exception], Sequence[Outcome]]:
-    """For each request its answer or what to raise for it; and what was stored."""
-    known = find_answers(session, [asked.use for asked in group if asked.use])
-    fresh = [asked for asked in group if asked.use is None or asked.use not in known]
-    outcomes = create_many(session, [asked.new for asked in fresh], signer)
-    told = [_told(outcome, signer) for outcome in outcomes]
-    remember_answers(
-        session,
-        [
-            KeyedAnswer(asked.use, answer, outcome.deletion.id)
-            for asked, outcome, answer in zip(fresh, outcomes, told, strict=True)
-            if asked.use and isinstance(outcome, DeletionView) and isinstance(answer, str)
-        ],
-    )
-    fresh_answers = iter(told)
-    answers = [known[asked.use] if asked.use and asked.use in known else next(fresh_answers) for asked in group]
-    return answers, outcomes
+def _store_submissions(
+    session: Session, submissions: Sequence[Submission], signer: StatementSigner
+) -> tuple[Sequence[str | StoreError], frozenset[uuid.UUID]]:
+    """Return the answer to each submission, or the error to raise for it; and the models with new work."""
+    repeated = find_answers(session, [submission.key for submission in submissions if submission.key])
+    requests = [
+        request for submission in submissions if submission.key not in repeated for request in submission.requests
+    ]
+    stored = store_deletions(session, requests, signer)
+    remaining = iter(stored.outcomes)
+    answers: list[str | StoreError] = []
+    keyed_answers: list[KeyedAnswer] = []
+    for submission in submissions:
+        if submission.key and submission.key in repeated:
+            answers.append(repeated[submission.key])
+            continue
+        outcomes = list(islice(remaining, len(submission.requests)))
+        answer = _write_answer(submission, outcomes)
+        answers.append(answer)
+        if submission.key and isinstance(answer, str):
+            keyed_answers.append(KeyedAnswer(submission.key, answer, _single_id(outcomes)))
+    save_answers(session, keyed_answers)
+    return answers, stored.model_ids
 
 
-def _store_bulk(
-    session: Session, news: Sequence[NewDeletion], use: KeyUse | None, answer: Answerer, signer: StatementSigner
-) -> tuple[str, Sequence[Outcome]]:
-    known = find_answers(session, [use]).get(use) if use else None
-    if isinstance(known, Exception):
-        raise known
-    if known is not None:
-        return known, []
-    outcomes = create_many(session, news, signer)
-    text = answer(outcomes)
-    if use:
-        remember_answers(session, [KeyedAnswer(use, text)])
-    return text, outcomes
+def _write_answer(submission: Submission, outcomes: Sequence[Outcome]) -> str | StoreError:
+    try:
+        return submission.write_answer(outcomes)
+    except StoreError as error:
+        return error
 
 
-def _told(outcome: Outcome, signer: StatementSigner) -> str | NotFound:
-    if isinstance(outcome, NotFound):
-        return outcome
-    return receipt_out(outcome, sign_receipt(signer, outcome)).model_dump_json()
+def _single_id(outcomes: Sequence[Outcome]) -> uuid.UUID | None:
+    """Return the id of the only deletion. The answer to a bulk names its own."""
+    ids = [outcome.deletion.id for outcome in outcomes if isinstance(outcome, DeletionView)]
+    return ids[0] if len(outcomes) == len(ids) == 1 else None

@@ -1,4 +1,4 @@
-"""The certified bounds, for auditors: one by one, per model, and as CSV."""
+"""Certified bounds for auditors: one by one, per model, and as CSV; and daily summaries."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from service.http.csv_stream import Cell, csv_chunks
-from service.http.exports import note_export
+from service.http.exports import record_export
 from service.resources import ResourcesDep, allowed
 from service.schemas.audit import (
     BoundOut,
     BoundPage,
     ModelBoundsPage,
     SummaryPage,
-    WindowQuery,
     bound_out,
-    cursor_of,
     model_bounds_out,
     summary_out,
 )
-from service.schemas.deletions import Day, Moment
+from service.schemas.fields import Day, UtcTimestamp
+from service.schemas.paging import WindowQuery, next_cursor
 from service.store.access.tokens import Caller
-from service.store.certificates import listing as bounds
-from service.store.certificates.listing import BoundFilter
+from service.store.certificates.listing import BoundFilter, find_bound_page, find_model_bounds_page
 from service.store.database import Database
 from service.store.deletions import summaries
 from service.store.paging import Window
@@ -45,9 +43,9 @@ CSV_COLUMNS = [
     "policy_epsilon",
     "policy_level",
 ]
-CSV_ANSWER: dict[int | str, dict[str, Any]] = {
+CSV_RESPONSE: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "A page of bounds; with `Accept: text/csv` all that match.",
+        "description": "A page of bounds; with `Accept: text/csv` all matches.",
         "content": {"text/csv": {"schema": {"type": "string"}}},
     }
 }
@@ -56,8 +54,8 @@ CSV_ANSWER: dict[int | str, dict[str, Any]] = {
 def bound_filter(
     model: uuid.UUID | None = None,
     level: CertifiedLevel | None = None,
-    issued_from: Annotated[Moment | None, Query(description="At this time or later.")] = None,
-    issued_to: Annotated[Moment | None, Query(description="Before this time.")] = None,
+    issued_from: Annotated[UtcTimestamp | None, Query(description="Issued at this time or later.")] = None,
+    issued_to: Annotated[UtcTimestamp | None, Query(description="Issued before this time.")] = None,
     epsilon_above: Annotated[float | None, Query(ge=0, allow_inf_nan=False, description="Only larger bounds.")] = None,
 ) -> BoundFilter:
     return BoundFilter(model, level, issued_from, issued_to, epsilon_above)
@@ -66,52 +64,54 @@ def bound_filter(
 BoundQuery = Annotated[BoundFilter, Depends(bound_filter)]
 
 
-@router.get("/bounds", response_model=BoundPage, summary="The certified bounds, newest first", responses=CSV_ANSWER)
+@router.get("/bounds", response_model=BoundPage, summary="List certified bounds", responses=CSV_RESPONSE)
 def list_bounds(
     caller: BoundReader,
     resources: ResourcesDep,
     request: Request,
     response: Response,
     window: WindowQuery,
-    wanted: BoundQuery,
+    criteria: BoundQuery,
 ) -> BoundPage | StreamingResponse:
-    """Each certificate's KL bound, how sure it is and how it was reached.
+    """The KL bound of each certificate, its level and the rung that reached it. Newest first.
 
-    With `Accept: text/csv` every match is streamed, whatever `limit` and `cursor` say.
+    With `Accept: text/csv` all matches are streamed; `limit` and `cursor` are ignored.
     """
-    varies = {"Vary": "Accept"}
+    vary = {"Vary": "Accept"}
     if _wants_csv(request):
-        note_export(resources.database, caller, "bounds", asdict(wanted))
-        chunks = csv_chunks(CSV_COLUMNS, _csv_pages(resources.database, wanted))
-        return StreamingResponse(chunks, media_type="text/csv", headers=varies)
-    response.headers.update(varies)
+        record_export(resources.database, caller, "bounds", asdict(criteria))
+        chunks = csv_chunks(CSV_COLUMNS, _csv_pages(resources.database, criteria))
+        return StreamingResponse(chunks, media_type="text/csv", headers=vary)
+    response.headers.update(vary)
     with resources.database.reading() as session:
-        found = bounds.page(session, wanted, window)
-    return BoundPage(items=[bound_out(bound) for bound in found.items], next_cursor=cursor_of(found))
+        page = find_bound_page(session, criteria, window)
+    return BoundPage(items=[bound_out(bound) for bound in page.items], next_cursor=next_cursor(page))
 
 
-@router.get("/models", response_model=ModelBoundsPage, summary="The bounds of each model in a few numbers")
+@router.get("/models", response_model=ModelBoundsPage, summary="Summarize bounds by model")
 def list_model_bounds(caller: BoundReader, resources: ResourcesDep, window: WindowQuery) -> ModelBoundsPage:
-    """Worst and median bound, and how many certificates at each level. Newest model first."""
+    """Worst and median bound, and the number of certificates at each level. Newest model first."""
     with resources.database.reading() as session:
-        found = bounds.page_of_models(session, window)
-    return ModelBoundsPage(items=[model_bounds_out(item) for item in found.items], next_cursor=cursor_of(found))
+        page = find_model_bounds_page(session, window)
+    return ModelBoundsPage(items=[model_bounds_out(item) for item in page.items], next_cursor=next_cursor(page))
 
 
-@router.get("/summaries", response_model=SummaryPage, summary="Each day in a few numbers")
+@router.get("/summaries", response_model=SummaryPage, summary="List daily summaries")
 def list_summaries(
     caller: BoundReader,
     resources: ResourcesDep,
     limit: Annotated[int, Query(ge=1, le=366)] = 31,
-    before: Annotated[Day | None, Query(description="Only earlier days: the last `day` of the page before.")] = None,
+    before: Annotated[
+        Day | None, Query(description="Only earlier days. For the next page, the last `day` of this one.")
+    ] = None,
 ) -> SummaryPage:
-    """What was received and completed, what failed, and what is late or soon due, by regulation.
+    """Deletions received, completed, failed, overdue and due soon, by regulation.
 
-    The sweep writes one entry of the audit trail for each day, shortly after midnight UTC.
+    The sweep writes one audit entry per day, shortly after midnight UTC.
     """
     with resources.database.reading() as session:
-        found = summaries.page(session, limit, before)
-    return SummaryPage(items=[summary_out(one) for one in found])
+        page = summaries.find_summaries(session, limit, before)
+    return SummaryPage(items=[summary_out(summary) for summary in page])
 
 
 def _wants_csv(request: Request) -> bool:
@@ -119,17 +119,17 @@ def _wants_csv(request: Request) -> bool:
     return any(offer.split(";")[0].strip() == "text/csv" for offer in offers)
 
 
-def _csv_pages(database: Database, wanted: BoundFilter) -> Iterator[list[list[Cell]]]:
-    """One short look at the database for each page: a slow reader holds neither a connection nor the whole list."""
+def _csv_pages(database: Database, criteria: BoundFilter) -> Iterator[list[list[Cell]]]:
+    """Read page by page: a slow client holds neither a connection nor the whole list."""
     window: Window | None = Window(CSV_PAGE_ROWS)
     while window is not None:
         with database.reading() as session:
-            found = bounds.page(session, wanted, window)
-        yield [_csv_row(bound_out(bound)) for bound in found.items]
-        window = replace(window, after=found.end) if found.end else None
+            page = find_bound_page(session, criteria, window)
+        yield [_csv_row(bound_out(bound)) for bound in page.items]
+        window = replace(window, after=page.end) if page.end else None
 
 
 def _csv_row(bound: BoundOut) -> list[Cell]:
     low, high = bound.interval or (None, None)
-    flat = bound.model_dump(mode="json", exclude={"interval", "policy"})
-    return [*flat.values(), low, high, bound.policy["epsilon"], bound.policy["level"]]
+    columns = bound.model_dump(mode="json", exclude={"interval", "policy"})
+    return [*columns.values(), low, high, bound.policy["epsilon"], bound.policy["level"]]

@@ -10,11 +10,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from service.intake.bulk import MEDIA_TYPE, BulkAccepted, BulkRefused, read_lines, write_lines
-from service.intake.parsing import IdempotencyHeader, key_use, new_deletion
+from service.intake.parsing import IdempotencyHeader
+from service.intake.submission import Submission
 from service.resources import Compliance, ResourcesDep
 from service.routes.deletions import router as deletions_router
-from service.schemas.deletions import DeletionCreate
-from service.store.deletions.creation import NewDeletion
+from service.store.deletions.creation import DeletionRequest
 
 router = APIRouter(tags=["deletions"])
 PATH = f"{deletions_router.prefix}/bulk"
@@ -23,53 +23,49 @@ EXAMPLE_LINES = (
     {"subjects": [{"identity_type": "email", "identity_value": "ada@example.org"}]},
     {"regulation": "ccpa", "subjects": [{"identity_type": "controller_customer_id", "identity_value": "4711"}]},
 )
-SENT: dict[str, Any] = {
+REQUEST_BODY: dict[str, Any] = {
     "required": True,
-    "description": "On each line the body of `POST /api/v1/deletions`.",
+    "description": "One body of `POST /api/v1/deletions` per line.",
     "content": {
         MEDIA_TYPE: {
-            # Of a line: no keyword of OpenAPI 3.1 says that there are many.
+            # The schema of one line: OpenAPI 3.1 has no keyword for many.
             "schema": {"$ref": "#/components/schemas/DeletionCreate"},
             "example": "".join(f"{json.dumps(line)}\n" for line in EXAMPLE_LINES),
         }
     },
 }
-ANSWERED = "On each line what became of the line that was sent, in the same order."
+RESPONSE_DESCRIPTION = "One result per line sent, in the same order."
 
 
-class Lines(JSONResponse):
-    """For the OpenAPI document: the schema is that of a line."""
+class NdjsonResponse(JSONResponse):
+    """For the OpenAPI document: the schema describes one line."""
 
     media_type = MEDIA_TYPE
 
 
 @router.post(
     PATH,
-    response_class=Lines,
+    response_class=NdjsonResponse,
     response_model=BulkAccepted | BulkRefused,
-    response_description=ANSWERED,
-    openapi_extra={"requestBody": SENT},
-    summary="Ask for many deletions",
+    response_description=RESPONSE_DESCRIPTION,
+    openapi_extra={"requestBody": REQUEST_BODY},
+    summary="Request many deletions",
 )
 async def create_deletions(
     request: Request, caller: Compliance, resources: ResourcesDep, idempotency_key: IdempotencyHeader = None
 ) -> Response:
-    """Up to 10,000 deletions as NDJSON, one a line. One bad line does not sink the others.
+    """Up to 10,000 deletions as NDJSON, one per line. An invalid line does not affect the others.
 
-    Each line gets an answer of its own: 201 with its receipt, or 422 or 404 with a problem that names the field and
-    never repeats the value. All good lines are stored in one transaction, so that with an `Idempotency-Key` (one for
-    the whole request, with the same rules as for a single deletion) nothing is ever stored twice.
+    Each line has its own result: 201 with a receipt, or 422 or 404 with a problem that names the field and never
+    repeats the value. All valid lines are stored in one transaction. With an `Idempotency-Key` for the whole request
+    (same rules as for a single deletion), nothing is stored twice.
     """
     content = await request.body()
-
-    def understand(body: DeletionCreate) -> NewDeletion:
-        window_seconds = resources.settings.batch_window_seconds
-        return new_deletion(body, caller, resources.hasher, window_seconds, request.state.request_id)
-
-    lines = await run_in_threadpool(read_lines, content, understand)
-    news = [line.asked for line in lines if isinstance(line.asked, NewDeletion)]
-    use = key_use(resources.hasher, caller, idempotency_key, content)
-    answer = await resources.intake.submit_bulk(
-        news, use, lambda outcomes: write_lines(lines, outcomes, resources.signer)
+    parser = resources.parser(caller, request.state.request_id)
+    lines = await run_in_threadpool(read_lines, content, parser.parse)
+    submission = Submission(
+        [line.content for line in lines if isinstance(line.content, DeletionRequest)],
+        lambda outcomes: write_lines(lines, outcomes, resources.signer),
+        parser.key_use(idempotency_key, content),
     )
-    return Response(answer, media_type=MEDIA_TYPE)
+    return Response(await resources.intake.submit(submission), media_type=MEDIA_TYPE)

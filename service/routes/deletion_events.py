@@ -1,4 +1,4 @@
-"""What happened to a deletion: as a list, or as it happens (server-sent events)."""
+"""History of a deletion, as a list or as a stream of server-sent events."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fastapi.responses import StreamingResponse
 from service.resources import DeletionReader, Resources, ResourcesDep, own_only
 from service.schemas.deletions import DeletionHistory, event_out
 from service.store.deletions.history import Event, History, find_history
-from service.store.deletions.lifecycle import find_row
+from service.store.deletions.views import find_deletion
 
 POLL_SECONDS = 1.0
 HEARTBEAT_POLLS = 15
-"""Proxies close a connection that is silent for half a minute or so."""
+"""Proxies close connections that are silent for about half a minute."""
 EVENT_STREAM = "text/event-stream"
-STREAMED: dict[int | str, dict[str, Any]] = {
+RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "The history so far; as a stream also what comes, until the deletion has ended.",
+        "description": "The history so far. A stream continues until the deletion has ended.",
         "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
     }
 }
@@ -32,28 +32,30 @@ def read_events(
     deletion_id: uuid.UUID,
     caller: DeletionReader,
     resources: ResourcesDep,
-    accept: Annotated[str, Header(max_length=1000, description=f"`{EVENT_STREAM}` to follow it.")] = "",
-    last_event_id: Annotated[str, Header(max_length=100, description="Sent by a browser that reconnects.")] = "",
+    accept: Annotated[str, Header(max_length=1000, description=f"`{EVENT_STREAM}` for a stream.")] = "",
+    last_event_id: Annotated[str, Header(max_length=100, description="Sent by browsers when they reconnect.")] = "",
 ) -> DeletionHistory | Response:
-    """Oldest first. A stream sends each entry as an event named after its action, and `end` with the last status."""
+    """Oldest first. A stream sends each entry as an event named after its action, and finally `end` with the status."""
     with resources.database.reading() as session:
-        find_row(session, deletion_id, own_only(caller))
+        find_deletion(session, deletion_id, own_only(caller))
         history = find_history(session, deletion_id)
     if EVENT_STREAM not in accept:
         return DeletionHistory(items=[event_out(event) for event in history.events])
-    seen = int(last_event_id) if last_event_id.isascii() and last_event_id.isdigit() else 0
-    sent = {event.id for event in history.events if event.id <= seen}
-    stream = _follow(resources, deletion_id, history, sent)
+    last_id = int(last_event_id) if last_event_id.isascii() and last_event_id.isdigit() else 0
+    sent_ids = {event.id for event in history.events if event.id <= last_id}
+    stream = _follow(resources, deletion_id, history, sent_ids)
     return StreamingResponse(stream, media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
 
 
-async def _follow(resources: Resources, deletion_id: uuid.UUID, history: History, sent: set[int]) -> AsyncIterator[str]:
+async def _follow(
+    resources: Resources, deletion_id: uuid.UUID, history: History, sent_ids: set[int]
+) -> AsyncIterator[str]:
     polls = 0
     while True:
-        # By what was sent and not by the highest id: entries are numbered before they are committed.
+        # By the ids sent and not by the highest one: entries are numbered before they are committed.
         for event in history.events:
-            if event.id not in sent:
-                sent.add(event.id)
+            if event.id not in sent_ids:
+                sent_ids.add(event.id)
                 yield _message(event)
         if history.ended:
             yield f"event: end\ndata: {history.status}\n\n"
@@ -62,10 +64,10 @@ async def _follow(resources: Resources, deletion_id: uuid.UUID, history: History
         polls += 1
         if polls % HEARTBEAT_POLLS == 0:
             yield f": {history.status}\n\n"
-        history = await run_in_threadpool(_look, resources, deletion_id)
+        history = await run_in_threadpool(_read_history, resources, deletion_id)
 
 
-def _look(resources: Resources, deletion_id: uuid.UUID) -> History:
+def _read_history(resources: Resources, deletion_id: uuid.UUID) -> History:
     with resources.database.reading() as session:
         return find_history(session, deletion_id)
 

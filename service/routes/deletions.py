@@ -1,9 +1,8 @@
-"""Deletion requests: intake, list, status, and what people may change of them."""
+"""Deletion requests: creation, list, status, and the changes people may make."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -11,12 +10,13 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from service.http.deletion_csv import deletions_csv
-from service.http.exports import note_export
-from service.intake.parsing import IdempotencyHeader, key_use, new_deletion, same_every_time
-from service.intake.submission import Asked
-from service.resources import Compliance, DeletionReader, Resources, ResourcesDep, allowed, own_only
-from service.routes.callbacks import announced
-from service.routes.deletion_events import STREAMED, read_events
+from service.http.exports import record_export
+from service.intake.parsing import IdempotencyHeader, canonical_body
+from service.intake.submission import single_submission
+from service.resources import Compliance, DeletionReader, ResourcesDep, allowed, own_only
+from service.routes.callbacks import receiver
+from service.routes.deletion_events import RESPONSES as EVENT_RESPONSES
+from service.routes.deletion_events import read_events
 from service.schemas.deletions import (
     DeletionCreate,
     DeletionFilters,
@@ -30,18 +30,20 @@ from service.schemas.deletions import (
     RetriedOut,
     deletion_out,
     page_out,
+    receipt_out,
 )
 from service.store.access.tokens import Caller
+from service.store.certificates.statements import sign_receipt
 from service.store.deletions import interventions, listing
-from service.store.deletions import lifecycle as deletions
+from service.store.deletions.views import DeletionView, find_view
 from service.store.states import Role
 
 router = APIRouter(prefix="/api/v1/deletions", tags=["deletions"])
 
-DeletionKeeper = Annotated[Caller, Depends(allowed(Role.COMPLIANCE, Role.OPERATOR))]
+DeletionEditor = Annotated[Caller, Depends(allowed(Role.COMPLIANCE, Role.OPERATOR))]
 Operator = Annotated[Caller, Depends(allowed(Role.OPERATOR))]
 CSV: dict[int | str, dict[str, Any]] = {
-    200: {"description": "A header and one row for each deletion.", "content": {"text/csv": {}}}
+    200: {"description": "A header and one row per deletion.", "content": {"text/csv": {}}}
 }
 
 
@@ -49,8 +51,8 @@ CSV: dict[int | str, dict[str, Any]] = {
     "",
     status_code=201,
     response_model=DeletionReceipt,
-    summary="Ask for a deletion",
-    callbacks=announced.routes,
+    summary="Request a deletion",
+    callbacks=receiver.routes,
 )
 async def create_deletion(
     body: DeletionCreate,
@@ -61,79 +63,83 @@ async def create_deletion(
 ) -> Response:
     """201 means durable: the request is committed and survives any crash. The receipt is signed.
 
-    With an `Idempotency-Key` the same request gets the same answer, byte for byte and for ever; another body under that
-    key is 422. While the first request is still being answered a second one waits for it, a few seconds at most, and
-    then gets 409 with `Retry-After`: send it again.
+    With an `Idempotency-Key` the same request always gets the same answer, byte for byte; another body under that key
+    is 422. While the first request is being processed, a second one waits for it a few seconds and then gets 409 with
+    `Retry-After`: retry it.
     """
-    window_seconds = resources.settings.batch_window_seconds
-    new = new_deletion(body, caller, resources.hasher, window_seconds, request.state.request_id)
-    asked = Asked(new, key_use(resources.hasher, caller, idempotency_key, same_every_time(body)))
-    return Response(await resources.intake.submit(asked), status_code=201, media_type="application/json")
+
+    def write_receipt(view: DeletionView) -> str:
+        return receipt_out(view, sign_receipt(resources.signer, view)).model_dump_json()
+
+    parser = resources.parser(caller, request.state.request_id)
+    key = parser.key_use(idempotency_key, canonical_body(body))
+    submission = single_submission(parser.parse(body), write_receipt, key)
+    return Response(await resources.intake.submit(submission), status_code=201, media_type="application/json")
 
 
 @router.get("", response_model=DeletionPage, summary="List deletions")
 def list_deletions(
     query: Annotated[DeletionQuery, Query()], caller: DeletionReader, resources: ResourcesDep
 ) -> DeletionPage:
-    """Newest first, a page at a time. Compliance sees its own; operators and auditors see all."""
+    """Newest first, one page at a time. Compliance sees its own deletions; operators and auditors see all."""
     criteria = query.criteria(own_only(caller), query.status)
     with resources.database.reading() as session:
         return page_out(listing.find_page(session, criteria, query.window))
 
 
-@router.get(".csv", response_class=StreamingResponse, responses=CSV, summary="Deletions as CSV")
+@router.get(".csv", response_class=StreamingResponse, responses=CSV, summary="Export deletions as CSV")
 def export_deletions(
     query: Annotated[DeletionSelection, Query()], caller: DeletionReader, resources: ResourcesDep
 ) -> StreamingResponse:
-    """All that match, newest first, as a stream. Text that a spreadsheet would compute begins with an apostrophe."""
+    """Stream all matches, newest first. Text that a spreadsheet would evaluate is prefixed with an apostrophe."""
     criteria = query.criteria(own_only(caller), query.status)
-    note_export(resources.database, caller, "deletions", asdict(criteria))
+    record_export(resources.database, caller, "deletions", asdict(criteria))
     rows = deletions_csv(resources.database, criteria)
     headers = {"Content-Disposition": 'attachment; filename="lethe-deletions.csv"'}
     return StreamingResponse(rows, media_type="text/csv; charset=utf-8", headers=headers)
 
 
-@router.post("/retry", response_model=RetriedOut, summary="Retry all failed deletions that match")
+@router.post("/retry", response_model=RetriedOut, summary="Retry failed deletions by filter")
 def retry_deletions(
     query: Annotated[DeletionFilters, Query()], caller: Operator, resources: ResourcesDep
 ) -> RetriedOut:
-    """The same filters as the list, for failed deletions only; the oldest first, at most 10,000 at once."""
+    """Takes the filters of the list. Retries the failed matches, oldest first, at most 10,000 at once."""
     with resources.database.writing() as session:
         retried = interventions.retry_matching(session, query.criteria(caller=None), caller.name)
-    _ring(resources, retried.model_ids)
+    resources.ringer.ring(retried.model_ids)
     return RetriedOut(retried=retried.deletions)
 
 
-@router.get("/{deletion_id}", response_model=DeletionOut, summary="How far a deletion is")
+@router.get("/{deletion_id}", response_model=DeletionOut, summary="Read a deletion")
 def read_deletion(deletion_id: uuid.UUID, caller: DeletionReader, resources: ResourcesDep) -> DeletionOut:
-    """Its state, its deadline, the progress in each model, and what happens next."""
+    """Status, deadline, progress in each model, and what happens next."""
     with resources.database.reading() as session:
-        return deletion_out(deletions.find(session, deletion_id, own_only(caller)))
+        return deletion_out(find_view(session, deletion_id, own_only(caller)))
 
 
 router.add_api_route(
     "/{deletion_id}/events",
     read_events,
     response_model=DeletionHistory,
-    responses=STREAMED,
-    summary="What happened to a deletion",
+    responses=EVENT_RESPONSES,
+    summary="Read the history of a deletion",
 )
 
 
 @router.delete("/{deletion_id}", response_model=DeletionOut, summary="Cancel a deletion")
-def cancel_deletion(deletion_id: uuid.UUID, caller: DeletionKeeper, resources: ResourcesDep) -> DeletionOut:
-    """Only while it is pending: what a worker has begun is finished."""
+def cancel_deletion(deletion_id: uuid.UUID, caller: DeletionEditor, resources: ResourcesDep) -> DeletionOut:
+    """Possible only while it is pending: a worker finishes what it has started."""
     with resources.database.writing() as session:
         return deletion_out(interventions.cancel(session, deletion_id, own_only(caller), caller.name))
 
 
 @router.post("/{deletion_id}/retry", response_model=DeletionOut, summary="Retry a failed deletion")
-def retry_deletion(deletion_id: uuid.UUID, caller: DeletionKeeper, resources: ResourcesDep) -> DeletionOut:
-    """The models in which it failed start again with a full set of attempts; why they failed stays in the history."""
+def retry_deletion(deletion_id: uuid.UUID, caller: DeletionEditor, resources: ResourcesDep) -> DeletionOut:
+    """Models in which it failed start again with all attempts; the reasons of failure stay in the history."""
     with resources.database.writing() as session:
         view, model_ids = interventions.retry(session, deletion_id, own_only(caller), caller.name)
         answer = deletion_out(view)
-    _ring(resources, model_ids)
+    resources.ringer.ring(model_ids)
     return answer
 
 
@@ -141,11 +147,6 @@ def retry_deletion(deletion_id: uuid.UUID, caller: DeletionKeeper, resources: Re
 def extend_deletion(
     deletion_id: uuid.UUID, body: ExtensionIn, caller: Operator, resources: ResourcesDep
 ) -> DeletionOut:
-    """As far as the regulation allows: three months from receipt in all (gdpr), or 90 days (ccpa)."""
+    """At most to three months after receipt (gdpr) or 90 days (ccpa)."""
     with resources.database.writing() as session:
         return deletion_out(interventions.extend(session, deletion_id, body.until, body.reason, caller.name))
-
-
-def _ring(resources: Resources, model_ids: Iterable[uuid.UUID]) -> None:
-    for model_id in model_ids:
-        resources.doorbell.ring(model_id)

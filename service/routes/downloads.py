@@ -1,4 +1,4 @@
-"""Receipts and certificates to download: for machines, on paper, and in a browser."""
+"""Downloads of receipts and certificates: as a signed bundle, as PDF and as HTML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = APIRouter(prefix="/api/v1", tags=["certificates"])
 
 
 class Form(StrEnum):
-    """By the extension of the path, or by `Accept`."""
+    """Chosen by the extension of the path, or by `Accept`."""
 
     JSON = "json"
     PDF = "pdf"
@@ -25,10 +25,10 @@ class Form(StrEnum):
 
 
 MEDIA_TYPES = {Form.JSON: "application/json", Form.PDF: "application/pdf", Form.HTML: "text/html"}
-ANSWERS: dict[int | str, dict[str, Any]] = {
+RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "The signed bundle for `lethe verify`; with `Accept: application/pdf` or `text/html`, or the "
-        "extension `.pdf` or `.html`, the same facts to print and to read.",
+        "description": "Signed bundle for `lethe verify`. With `Accept: application/pdf` or `text/html`, or the "
+        "extension `.pdf` or `.html`, the same content to print or read.",
         "content": {
             "application/json": {"schema": {"type": "object"}},
             "application/pdf": {"schema": {"type": "string", "format": "binary"}},
@@ -47,71 +47,71 @@ class Download:
 
 def certificate(certificate_id: uuid.UUID, caller: DeletionReader, resources: ResourcesDep) -> Download:
     with resources.database.reading() as session:
-        found = bundles.find_certificate(session, certificate_id, own_only(caller))
-    return Download(found, f"lethe-certificate-{certificate_id}")
+        bundle = bundles.find_certificate(session, certificate_id, own_only(caller))
+    return Download(bundle, f"lethe-certificate-{certificate_id}")
 
 
 def absence(deletion_id: uuid.UUID, caller: DeletionReader, resources: ResourcesDep) -> Download:
     with resources.database.reading() as session:
-        found = bundles.find_absence(session, deletion_id, own_only(caller))
-    return Download(found, f"lethe-absence-{deletion_id}")
+        bundle = bundles.find_absence(session, deletion_id, own_only(caller))
+    return Download(bundle, f"lethe-absence-{deletion_id}")
 
 
 def receipt(deletion_id: uuid.UUID, caller: DeletionReader, resources: ResourcesDep) -> Download:
     with resources.database.reading() as session:
-        found = bundles.find_receipt(session, deletion_id, own_only(caller), resources.signer)
-    return Download(found, f"lethe-receipt-{deletion_id}")
+        bundle = bundles.find_receipt(session, deletion_id, own_only(caller), resources.signer)
+    return Download(bundle, f"lethe-receipt-{deletion_id}")
 
 
-def _add(path: str, find: Callable[..., Download], summary: str, description: str) -> None:
-    """By extension, and without one by what the caller accepts."""
-    wanted = Depends(find)
+def _add_routes(path: str, find: Callable[..., Download], summary: str, description: str) -> None:
+    """Add a route that chooses the format by extension, and one that chooses by `Accept`."""
+    dependency = Depends(find)
 
-    def by_extension(form: Form, found: Download = wanted) -> Response:
-        return _answer(found, form)
+    def by_extension(form: Form, download: Download = dependency) -> Response:
+        return _respond(download, form)
 
-    def by_accept(accept: Accept = "", found: Download = wanted) -> Response:
-        return _answer(found, _wanted(accept))
+    def by_accept(accept: Accept = "", download: Download = dependency) -> Response:
+        return _respond(download, _accepted_form(accept))
 
-    for route, answer in ((f"{path}.{{form}}", by_extension), (path, by_accept)):
+    for route, endpoint in ((f"{path}.{{form}}", by_extension), (path, by_accept)):
         router.add_api_route(
-            route, answer, summary=summary, description=description, response_class=Response, responses=ANSWERS
+            route, endpoint, summary=summary, description=description, response_class=Response, responses=RESPONSES
         )
 
 
-_add(
+_add_routes(
     "/certificates/{certificate_id}",
     certificate,
     "Download a certificate",
-    "The same to the byte each time. Check it offline, with the list of keys and nothing else.",
+    "Always the same bytes. It can be verified offline with the list of keys alone.",
 )
-_add(
+_add_routes(
     "/deletions/{deletion_id}/absence",
     absence,
-    "The certificate that no model held the subject",
-    "Only for deletions that found nobody.",
+    "Download a certificate of absence",
+    "States that no model held the subject. Exists only for such deletions.",
 )
-_add(
+_add_routes(
     "/deletions/{deletion_id}/receipt",
     receipt,
     "Download a receipt",
-    "What was given at intake, with the place in the log that it promised.",
+    "The receipt of the request, with the log entry that it promised.",
 )
 
 
-def _wanted(accept: str) -> Form:
-    """The first that is named; JSON if none is."""
-    offers = [offer.split(";")[0].strip().lower() for offer in accept.split(",")]
-    forms = {media_type: form for form, media_type in MEDIA_TYPES.items()}
-    return next((forms[offer] for offer in offers if offer in forms), Form.JSON)
+def _accepted_form(accept: str) -> Form:
+    """Return the first supported format; JSON if there is none."""
+    media_types = [media_type.split(";")[0].strip().lower() for media_type in accept.split(",")]
+    formats = {media_type: form for form, media_type in MEDIA_TYPES.items()}
+    return next((formats[media_type] for media_type in media_types if media_type in formats), Form.JSON)
 
 
-def _answer(found: Download, form: Form) -> Response:
-    shown, bundle = "inline" if form is Form.HTML else "attachment", found.bundle
-    headers = {"Content-Disposition": f'{shown}; filename="{found.name}.{form}"', "Vary": "Accept"}
+def _respond(download: Download, form: Form) -> Response:
+    disposition, bundle = "inline" if form is Form.HTML else "attachment", download.bundle
+    headers = {"Content-Disposition": f'{disposition}; filename="{download.name}.{form}"', "Vary": "Accept"}
     if form is Form.JSON:
         return Response(bundle, media_type=MEDIA_TYPES[form], headers=headers)
-    # Only who wants to read or print it waits for the printer to be loaded.
+    # Loading the printer takes a while, so only those who need it wait for it.
     from service import printing
 
     if form is Form.PDF:

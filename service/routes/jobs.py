@@ -8,9 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 
 from service.resources import ResourcesDep, allowed
-from service.schemas.audit import JobDetail, JobPage, WindowQuery, cursor_of, job_detail, job_out
+from service.schemas.jobs import JobDetail, JobPage, job_detail, job_out
+from service.schemas.paging import WindowQuery, next_cursor
 from service.store.access.tokens import Caller
-from service.store.batches import listing as jobs
+from service.store.batches import listing
 from service.store.batches.listing import JobFilter
 from service.store.states import BatchStatus, Role
 
@@ -19,7 +20,7 @@ router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 JobReader = Annotated[Caller, Depends(allowed(Role.OPERATOR, Role.AUDITOR))]
 
 
-@router.get("", response_model=JobPage, summary="The jobs, newest first")
+@router.get("", response_model=JobPage, summary="List jobs")
 def list_jobs(
     caller: JobReader,
     resources: ResourcesDep,
@@ -27,17 +28,17 @@ def list_jobs(
     status: Annotated[list[BatchStatus], Query(max_length=len(BatchStatus), description="Any of these.")] = [],  # noqa: B006
     model: uuid.UUID | None = None,
 ) -> JobPage:
-    """A job is a batch: all deletions of one model that one worker removes together."""
+    """A job is a batch: the deletions of one model that a worker processes together. Newest first."""
     with resources.database.reading() as session:
-        found = jobs.page(session, JobFilter(status, model), window)
-    return JobPage(items=[job_out(view) for view in found.items], next_cursor=cursor_of(found))
+        page = listing.find_job_page(session, JobFilter(status, model), window)
+    return JobPage(items=[job_out(view) for view in page.items], next_cursor=next_cursor(page))
 
 
-@router.get("/{job_id}", response_model=JobDetail, summary="One job")
+@router.get("/{job_id}", response_model=JobDetail, summary="Read a job")
 def read_job(job_id: uuid.UUID, caller: JobReader, resources: ResourcesDep) -> JobDetail:
-    """Its lease, how far it is, the seconds of each phase, the residual after each step, and which deletions it took.
+    """Lease, progress, seconds of each phase, residual after each step, and its deletions.
 
-    While it runs, all of this is as of the worker's last heartbeat.
+    While it runs, all values are as of the worker's last heartbeat.
     """
     with resources.database.reading() as session:
-        return job_detail(jobs.find(session, job_id))
+        return job_detail(listing.find_job(session, job_id))

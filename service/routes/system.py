@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, how is it doing."""
+"""Health, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from service.resources import ResourcesDep
 router = APIRouter(tags=["system"])
 
 
-@router.get("/healthz", summary="Alive")
+@router.get("/healthz", summary="Check that the process is alive")
 async def healthz() -> dict[str, str]:
-    """The process runs and answers. Restart it if it does not."""
+    """Restart the process if it does not answer."""
     return {"status": "alive"}
 
 
-@router.get("/readyz", summary="Database and broker answer")
+@router.get("/readyz", summary="Check that database and broker answer")
 def readyz(resources: ResourcesDep) -> dict[str, str]:
-    """Send it requests as long as this is 200. Without the broker intake goes on, and work catches up later."""
+    """Route requests here while this is 200. Without the broker, requests are accepted and processed later."""
     try:
         resources.database.ping()
     except SQLAlchemyError:
-        raise NotReady("the database does not answer; check DATABASE_URL and the server") from None
+        raise NotReady("the database does not answer; check DATABASE_URL and the database server") from None
     try:
-        resources.doorbell.ping()
+        resources.ringer.ping()
     except (BrokerError, OSError):
-        raise NotReady("the broker does not answer; intake goes on and work catches up when it is back") from None
+        raise NotReady("the broker does not answer; requests are accepted and processed once it is back") from None
     return {"database": "ok", "broker": "ok"}
 
 
 @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
 def metrics(resources: ResourcesDep) -> Response:
-    """Requests and their times, and at the moment of asking: deletions by status, overdue and due within 7 days."""
+    """Requests and latencies; deletions by status, overdue and due within 7 days, counted at scrape time."""
     with resources.database.reading() as session:
         text = resources.metrics.render(session)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,4 +1,4 @@
-"""What goes over the wire for callbacks: the list that operators see, and what a receiver is sent."""
+"""Schemas of callbacks: the list that operators see, and the body that receivers get."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from service.store.tables import Callback
 
 
 class CallbackOut(BaseModel):
-    id: uuid.UUID = Field(description="The event's id, which the receiver sees too.")
+    id: uuid.UUID = Field(description="Id of the event, which the receiver sees too.")
     deletion_id: uuid.UUID
-    sequence: int = Field(description="Counts the callbacks of the deletion.")
-    host: str = Field(description="Of the URL. The rest of it may hold secrets and is not shown.")
-    told: DeletionStatus = Field(description="The status of the deletion that the receiver is told.")
+    sequence: int = Field(description="Number of the callback within its deletion.")
+    host: str = Field(description="Host of the URL. The rest may hold secrets and is not shown.")
+    told: DeletionStatus = Field(description="Status of the deletion that the callback reports.")
     status: CallbackStatus
     attempts: int
-    next_attempt_at: datetime | None = Field(description="Not before then. Null unless it is pending.")
-    failure: str | None = Field(description="Why the last attempt failed, in plain words.")
+    next_attempt_at: datetime | None = Field(description="Earliest time of the next attempt. Null unless pending.")
+    failure: str | None = Field(description="Why the last attempt failed.")
     created_at: datetime
     delivered_at: datetime | None
 
@@ -32,17 +32,17 @@ class CallbackPage(BaseModel):
 
 
 class CallbackEvent(BaseModel):
-    """The body of a callback, canonical JSON (RFC 8785). It names no person."""
+    """Body of a callback as canonical JSON (RFC 8785). It contains no personal data."""
 
-    id: uuid.UUID = Field(description="Of this event. What you have seen before is a repetition: answer 2xx again.")
-    sequence: int = Field(description="Grows from event to event of a deletion, not always by one.")
+    id: uuid.UUID = Field(description="Id of the event. An id that you have seen is a repetition: answer 2xx again.")
+    sequence: int = Field(description="Increases with each event of a deletion, not always by one.")
     deletion_id: uuid.UUID
-    deletion: str = Field(description="Where to read the deletion.")
+    deletion: str = Field(description="Path of the deletion.")
     status: DeletionStatus
     occurred_at: datetime
     due_at: datetime
-    certificates: list[str] = Field(description="Where to download the certificates issued so far.")
-    absence: str | None = Field(description="Where to download the certificate that no model held the subject.")
+    certificates: list[str] = Field(description="Paths of the certificates issued so far.")
+    absence: str | None = Field(description="Path of the certificate that no model held the subject.")
 
 
 def callback_out(row: Callback) -> CallbackOut:

@@ -1,4 +1,4 @@
-"""What goes over the wire under /v2: OpenDSR's request body and its answers. Unknown fields are ignored, as it asks."""
+"""Schemas of OpenDSR: request body and answers. Unknown fields are ignored, as the specification demands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from service.schemas.deletions import CallbackUrl, Timestamp, spelt
+from service.schemas.fields import CallbackUrl, Timestamp, spelled
 
 API_VERSION = "2.0"
 IDENTITY_TYPES = (
@@ -26,7 +26,7 @@ IDENTITY_TYPES = (
     "roku_advertising_id",
 )
 SUPPORTED_FORMAT = "raw"
-"""Models are registered under raw identities; a hash made elsewhere cannot be compared with our keyed one."""
+"""Models are registered with raw identities; a hash computed elsewhere cannot be compared with our keyed hash."""
 SUPPORTED_REQUEST = "erasure"
 
 
@@ -47,16 +47,16 @@ Identities = Annotated[list[SubjectIdentity], Field(min_length=1, max_length=100
 
 
 class OwnExtension(_Lenient):
-    """What `extensions` may hold below this processor's domain, for a platform whose own list is closed."""
+    """Content of `extensions` under this processor's domain, for platforms with a fixed list of identities."""
 
     subject_identities: Identities
 
 
 class OpenDsrRequest(_Lenient):
-    """The body of `POST /v2/requests`."""
+    """Body of `POST /v2/requests`."""
 
     regulation: Literal["gdpr", "ccpa"]
-    subject_request_id: Annotated[uuid.UUID, spelt(VERSION_4, "a UUID of version 4 in lower case")] = Field(
+    subject_request_id: Annotated[uuid.UUID, spelled(VERSION_4, "a UUID of version 4 in lower case")] = Field(
         json_schema_extra={"pattern": f"^{VERSION_4.pattern}$"}
     )
     subject_request_type: Literal["erasure", "portability", "access"]
@@ -66,7 +66,7 @@ class OpenDsrRequest(_Lenient):
     status_callback_urls: Annotated[list[CallbackUrl], Field(max_length=10)] | None = None
     extensions: dict[str, Any] | None = Field(
         default=None,
-        description="May carry `subject_identities` below this processor's domain; then they may be left out above.",
+        description="May hold `subject_identities` under this processor's domain instead of at the top level.",
     )
 
 
@@ -84,10 +84,10 @@ EXAMPLE = {
 
 
 def request_body() -> dict[str, Any]:
-    """For the OpenAPI document: the route reads the raw bytes, which it returns and checks repetitions by."""
+    """Return the body for the OpenAPI document. The route itself reads the raw bytes, to return and compare them."""
     schema = OpenDsrRequest.model_json_schema()
     identity = schema.pop("$defs")["SubjectIdentity"]
-    # Of what the specification knows, what this processor supports.
+    # Only what this processor supports.
     identity["properties"]["identity_format"]["enum"] = [SUPPORTED_FORMAT]
     schema["properties"]["subject_request_type"]["enum"] = [SUPPORTED_REQUEST]
     schema["properties"]["subject_identities"] = {"type": "array", "items": identity, "minItems": 1, "maxItems": 100}

@@ -1,11 +1,11 @@
-"""By when a deletion must be done, as each regulation counts: frozen on the request when it is received.
+"""Deadlines of deletions under each regulation, set when the request is received.
 
     gdpr   one calendar month from receipt, extendable by two more (article 12(3))
     ccpa   45 calendar days from receipt, extendable by 45 more (§1798.130(a)(2)(A))
 
-The CCPA also wants receipt confirmed within 10 business days: the signed receipt is that confirmation, given at once.
+The CCPA also requires confirmation of receipt within 10 business days: the signed receipt is that confirmation.
 
-A month ends on the same day of the next month, or on its last day where that month is shorter. All in UTC.
+A month ends on the same day of the next month, or on its last day if that month is shorter. All times are in UTC.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ def due(regulation: str, received_at: datetime) -> datetime:
 
 
 def latest(regulation: str, received_at: datetime) -> datetime:
-    """As far as an extension may go."""
+    """Return the latest deadline that an extension may set."""
     return _later(regulation, received_at, periods={"gdpr": 3, "ccpa": 2}[regulation])
 
 
 def held_until(received_at: datetime, due_at: datetime, window_seconds: float) -> datetime:
-    """How long a deletion may wait for others to share a batch with: at most a tenth of the time that it has.
+    """Return until when a deletion waits for others to share a batch with: at most a tenth of the time to its deadline.
 
-    An extension does not make it wait longer: this is counted once, at receipt.
+    Computed once, at receipt: an extension does not make it wait longer.
     """
-    left = max(due_at - received_at, timedelta())
-    return received_at + min(timedelta(seconds=window_seconds), left / 10)
+    available = max(due_at - received_at, timedelta())
+    return received_at + min(timedelta(seconds=window_seconds), available / 10)
 
 
-def _later(regulation: str, moment: datetime, periods: int) -> datetime:
-    return _months_later(moment, periods) if regulation == "gdpr" else moment + timedelta(days=45 * periods)
+def _later(regulation: str, start: datetime, periods: int) -> datetime:
+    return _months_later(start, periods) if regulation == "gdpr" else start + timedelta(days=45 * periods)
 
 
-def _months_later(moment: datetime, months: int) -> datetime:
-    year, month = divmod(moment.year * 12 + moment.month - 1 + months, 12)
-    last = calendar.monthrange(year, month + 1)[1]
-    return moment.replace(year=year, month=month + 1, day=min(moment.day, last))
+def _months_later(start: datetime, months: int) -> datetime:
+    year, month = divmod(start.year * 12 + start.month - 1 + months, 12)
+    last_day = calendar.monthrange(year, month + 1)[1]
+    return start.replace(year=year, month=month + 1, day=min(start.day, last_day))

@@ -1,89 +1,80 @@
-"""What the database knows about the people, records and models that requests name: a few queries however many ask."""
+"""Subjects, records and models that requests name, as far as the database holds them. A few queries for any number."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import TypeVar
 
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
-from service.store.deletions.lifecycle import NamedRecord
+from service.store.deletions.views import NamedRecord
+from service.store.dialect import chunks
 from service.store.tables import Record, Subject, Version
-
-T = TypeVar("T")
-LOOKUP_CHUNK = 5_000
-"""SQLite allows 32,766 bound values in one statement."""
 
 
 @dataclass(frozen=True)
-class Known:
-    """A subject whom some model holds, or held."""
+class HeldSubject:
+    """A subject of whom some model holds, or held, records."""
 
     id: uuid.UUID
     key: bytes
     model_ids: Sequence[uuid.UUID]
-    """The models with a record of theirs."""
+    """The models with a record of this subject."""
 
 
 @dataclass(frozen=True)
 class Holdings:
-    rows: Mapping[uuid.UUID, int]
-    """Of each named model, with how many records it was registered."""
-    subjects: Mapping[bytes, Known]
+    record_counts: Mapping[uuid.UUID, int]
+    """Records at registration, by model."""
+    subjects: Mapping[bytes, HeldSubject]
     """By lookup."""
     records: frozenset[NamedRecord]
-    """Of the named records, those that are still there."""
+    """The named records that still exist."""
 
 
 def find_holdings(
     session: Session, lookups: Iterable[bytes], records: Iterable[NamedRecord], model_ids: Iterable[uuid.UUID]
 ) -> Holdings:
-    named = set(records)
+    named_records = set(records)
     return Holdings(
-        rows=_find_models(session, {one.model_id for one in named}.union(model_ids)),
+        record_counts=_count_records(session, {record.model_id for record in named_records}.union(model_ids)),
         subjects=_find_subjects(session, set(lookups)),
-        records=_find_records(session, named),
+        records=_find_records(session, named_records),
     )
 
 
-def _find_subjects(session: Session, lookups: Iterable[bytes]) -> Mapping[bytes, Known]:
+def _find_subjects(session: Session, lookups: Iterable[bytes]) -> Mapping[bytes, HeldSubject]:
     query = (
         select(Subject.lookup, Subject.id, Subject.key, Record.model_id)
         .distinct()
         .outerjoin(Record, Record.subject_id == Subject.id)
     )
-    found: dict[bytes, Known] = {}
-    for some in _chunks(lookups):
-        for lookup, subject_id, key, model_id in session.execute(query.where(Subject.lookup.in_(some))):
-            held = [] if model_id is None else [model_id]
-            before = found[lookup].model_ids if lookup in found else []
-            found[lookup] = Known(subject_id, key, [*before, *held])
-    return found
+    subjects: dict[bytes, HeldSubject] = {}
+    for chunk in chunks(lookups):
+        for lookup, subject_id, key, model_id in session.execute(query.where(Subject.lookup.in_(chunk))):
+            model_ids = [] if model_id is None else [model_id]
+            earlier_ids = subjects[lookup].model_ids if lookup in subjects else []
+            subjects[lookup] = HeldSubject(subject_id, key, [*earlier_ids, *model_ids])
+    return subjects
 
 
-def _find_models(session: Session, model_ids: Iterable[uuid.UUID]) -> Mapping[uuid.UUID, int]:
+def _count_records(session: Session, model_ids: Iterable[uuid.UUID]) -> Mapping[uuid.UUID, int]:
     query = select(Version.model_id, Version.record_count).where(Version.number == 1)
     return {
         model_id: record_count
-        for some in _chunks(model_ids)
-        for model_id, record_count in session.execute(query.where(Version.model_id.in_(some)))
+        for chunk in chunks(model_ids)
+        for model_id, record_count in session.execute(query.where(Version.model_id.in_(chunk)))
     }
 
 
-def _find_records(session: Session, named: Iterable[NamedRecord]) -> frozenset[NamedRecord]:
+def _find_records(session: Session, records: Iterable[NamedRecord]) -> frozenset[NamedRecord]:
     query, key = select(Record.model_id, Record.record), tuple_(Record.model_id, Record.record)
     return frozenset(
-        NamedRecord(model_id, record)
-        for some in _chunks(named)
-        for model_id, record in session.execute(query.where(key.in_([(one.model_id, one.record) for one in some])))
+        NamedRecord(model_id, number)
+        for chunk in chunks(records)
+        for model_id, number in session.execute(
+            query.where(key.in_([(record.model_id, record.record) for record in chunk]))
+        )
     )
-
-
-def _chunks(values: Iterable[T]) -> Iterator[list[T]]:
-    rest = iter(values)
-    while chunk := list(islice(rest, LOOKUP_CHUNK)):
-        yield chunk

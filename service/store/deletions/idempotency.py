@@ -1,4 +1,4 @@
-"""Idempotency keys: scoped to the caller, kept for ever, the first answer repeated byte for byte."""
+"""Idempotency keys: scoped to the caller, kept for ever. The first answer is repeated byte for byte."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import insert, select, text, tuple_
+from sqlalchemy import insert, select, tuple_
 from sqlalchemy.orm import Session
 
+from service.store.dialect import try_locks
 from service.store.errors import IdempotencyMismatch, KeyInFlight
 from service.store.tables import IdempotencyKey
 
-ANOTHER_BODY = "this Idempotency-Key was used before with another body; use a fresh key"
-STILL_IN_FLIGHT = "a request with this Idempotency-Key is still being answered; send it again, with the same key"
-
-TRY_LOCKS = text("SELECT n, pg_try_advisory_xact_lock(n) FROM unnest(CAST(:numbers AS bigint[])) AS n")
+ANOTHER_BODY = "this Idempotency-Key was used before with another body; use a new key"
+STILL_IN_FLIGHT = "a request with this Idempotency-Key is still being processed; retry with the same key"
 
 
 @dataclass(frozen=True)
 class KeyUse:
-    """A key as one request used it."""
+    """The use of a key by one request. The key itself is a keyed hash of what the caller sent."""
 
     caller: str
     key: str
@@ -30,7 +29,7 @@ class KeyUse:
 
     @property
     def lock_number(self) -> int:
-        """64 bits for an advisory lock. Two keys with one number only wait for each other."""
+        """64 bits for an advisory lock. Two keys with the same number merely wait for each other."""
         digest = hashlib.sha256(f"{self.caller}\0{self.key}".encode()).digest()
         return int.from_bytes(digest[:8], "big", signed=True)
 
@@ -43,29 +42,30 @@ class KeyedAnswer:
 
 
 def find_answers(session: Session, uses: Sequence[KeyUse]) -> Mapping[KeyUse, str | IdempotencyMismatch | KeyInFlight]:
-    """For each use of a key that cannot go on: what was answered the first time, or why it is refused.
+    """Return, for each use that must not be processed, the first answer or the reason for refusing it.
 
-    The others are this transaction's from here on, and for no longer than it lasts, so that a crash leaves no key
-    stuck. On SQLite a writer is alone already.
+    The keys of all other uses are locked until this transaction ends, so that a crash leaves no key stuck. On SQLite
+    every writer is alone already.
     """
     if not uses:
         return {}
-    busy = _busy(session, uses) if session.get_bind().dialect.name == "postgresql" else frozenset()
-    found: dict[KeyUse, str | IdempotencyMismatch | KeyInFlight] = {
-        use: KeyInFlight(STILL_IN_FLIGHT) for use in uses if use.lock_number in busy
+    locked_elsewhere = try_locks(session, (use.lock_number for use in uses))
+    answers: dict[KeyUse, str | IdempotencyMismatch | KeyInFlight] = {
+        use: KeyInFlight(STILL_IN_FLIGHT) for use in uses if use.lock_number in locked_elsewhere
     }
-    wanted = tuple_(IdempotencyKey.caller, IdempotencyKey.key).in_([(use.caller, use.key) for use in uses])
+    is_used = tuple_(IdempotencyKey.caller, IdempotencyKey.key).in_([(use.caller, use.key) for use in uses])
     # Read after the locks were taken: whoever held one before has committed.
     query = select(IdempotencyKey.caller, IdempotencyKey.key, IdempotencyKey.body_mac, IdempotencyKey.response)
-    known = {(caller, key): (mac, response) for caller, key, mac, response in session.execute(query.where(wanted))}
+    rows = {(caller, key): (mac, response) for caller, key, mac, response in session.execute(query.where(is_used))}
     for use in uses:
-        if answered := known.get((use.caller, use.key)):
-            same = hmac.compare_digest(answered[0], use.body_mac)
-            found[use] = answered[1] if same else IdempotencyMismatch(ANOTHER_BODY)
-    return found
+        if row := rows.get((use.caller, use.key)):
+            body_mac, response = row
+            is_same = hmac.compare_digest(body_mac, use.body_mac)
+            answers[use] = response if is_same else IdempotencyMismatch(ANOTHER_BODY)
+    return answers
 
 
-def remember_answers(session: Session, answers: Sequence[KeyedAnswer]) -> None:
+def save_answers(session: Session, answers: Sequence[KeyedAnswer]) -> None:
     rows = [
         {
             "caller": answer.use.caller,
@@ -78,9 +78,3 @@ def remember_answers(session: Session, answers: Sequence[KeyedAnswer]) -> None:
     ]
     if rows:
         session.execute(insert(IdempotencyKey), rows)
-
-
-def _busy(session: Session, uses: Sequence[KeyUse]) -> frozenset[int]:
-    """The locks that another transaction holds; all others are ours now. Never waits, so it cannot deadlock."""
-    taken = session.execute(TRY_LOCKS, {"numbers": sorted({use.lock_number for use in uses})})
-    return frozenset(number for number, ours in taken if not ours)

@@ -1,4 +1,4 @@
-"""What is due and what is late: as it stands now, and once a day as an entry of the audit trail."""
+"""Summaries of open, overdue and finished deletions: now, and once a day as an audit entry."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from sqlalchemy.orm import Session
 
 from service.store import audit
 from service.store.database import Database
-from service.store.deletions.lifecycle import OPEN
+from service.store.deletions.lifecycle import OPEN_STATUSES
 from service.store.states import DeletionStatus
 from service.store.tables import AuditEntry, Deletion, now
 
 SOON = timedelta(days=7)
 ACTION = "summary.daily"
 REGULATIONS = ("gdpr", "ccpa")
-# Spelt out as in the partial index, so that the planner sees that it fits.
+# Written as in the partial index, so that the planner uses it.
 IS_SUMMARY = text("action = 'summary.daily'")
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Of one regulation. The first two happened in the time that the summary covers; the others are its state."""
+    """Counts of one regulation. The first two are events of the period, the others the state at its end."""
 
     received: int = 0
     completed: int = 0
@@ -36,7 +36,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Summary:
-    """Of the time from `since` to the end of `day` in UTC; a day on which no sweep ran is in the next one."""
+    """Summary from `since` to the end of `day` in UTC. A day on which no sweep ran is part of the next summary."""
 
     day: date
     since: datetime
@@ -45,38 +45,38 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Standing:
+class DeadlineCounts:
     overdue: int
     due_soon: int
 
 
-def standing(session: Session) -> Standing:
-    """How many are late, and how many will be within a week if nothing happens. Looks at those that are open only."""
-    late, soon = _deadline_conditions(now())
-    row = session.execute(select(_how_many(late), _how_many(soon)).where(Deletion.status.in_(OPEN))).one()
-    return Standing(*row)
+def count_deadlines(session: Session) -> DeadlineCounts:
+    """Count the open deletions that are overdue or due within a week."""
+    is_late, is_soon = _deadline_conditions(now())
+    query = select(_count_if(is_late), _count_if(is_soon)).where(Deletion.status.in_(OPEN_STATUSES))
+    return DeadlineCounts(*session.execute(query).one())
 
 
-def write_due(database: Database) -> Summary | None:
-    """Write yesterday's summary unless somebody has. The database lets only one of two sweeps do it."""
+def write_daily_summary(database: Database) -> Summary | None:
+    """Write yesterday's summary unless it exists. Of two sweeps the database lets only one do it."""
     day = now().date() - timedelta(days=1)
     with database.reading() as session:
-        latest = page(session, 1)
+        latest = find_summaries(session, 1)
     if latest and latest[0].day >= day:
         return None
-    since = _begin(latest[0].day + timedelta(days=1) if latest else day)
+    since = _midnight(latest[0].day + timedelta(days=1) if latest else day)
     try:
         with database.writing() as session:
-            counts = _count(session, since, _begin(day + timedelta(days=1)))
-            regulations = {name: asdict(one) for name, one in counts.items()}
+            counts = _count(session, since, _midnight(day + timedelta(days=1)))
+            regulations = {name: asdict(numbers) for name, numbers in counts.items()}
             audit.record(session, "lethe", ACTION, day.isoformat(), since=since.isoformat(), regulations=regulations)
     except IntegrityError:
         return None
     return Summary(day, since, now(), counts)
 
 
-def page(session: Session, limit: int, before: date | None = None) -> Sequence[Summary]:
-    """The newest first; with `before`, those of earlier days."""
+def find_summaries(session: Session, limit: int, before: date | None = None) -> Sequence[Summary]:
+    """Return summaries, newest first; with `before`, only those of earlier days."""
     query = select(AuditEntry).where(IS_SUMMARY).order_by(AuditEntry.concerns.desc()).limit(limit)
     if before is not None:
         query = query.where(AuditEntry.concerns < before.isoformat())
@@ -90,28 +90,29 @@ def _summary(entry: AuditEntry) -> Summary:
 
 
 def _count(session: Session, start: datetime, end: datetime) -> dict[str, Counts]:
-    """One pass over the table, once a day."""
-    late, soon = _deadline_conditions(now())
-    still_open = Deletion.status.in_(OPEN)
+    """Count in one pass over the table."""
+    is_late, is_soon = _deadline_conditions(now())
+    is_open = Deletion.status.in_(OPEN_STATUSES)
     conditions = (
         and_(Deletion.received_at >= start, Deletion.received_at < end),
         and_(Deletion.completed_at >= start, Deletion.completed_at < end),
         Deletion.status == DeletionStatus.FAILED,
-        and_(still_open, late),
-        and_(still_open, soon),
+        and_(is_open, is_late),
+        and_(is_open, is_soon),
     )
-    query = select(Deletion.regulation, *map(_how_many, conditions)).group_by(Deletion.regulation)
-    found = {regulation: Counts(*numbers) for regulation, *numbers in session.execute(query)}
-    return {regulation: found.get(regulation, Counts()) for regulation in REGULATIONS}
+    query = select(Deletion.regulation, *map(_count_if, conditions)).group_by(Deletion.regulation)
+    counts = {regulation: Counts(*numbers) for regulation, *numbers in session.execute(query)}
+    return {regulation: counts.get(regulation, Counts()) for regulation in REGULATIONS}
 
 
-def _deadline_conditions(moment: datetime) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    return Deletion.due_at < moment, and_(Deletion.due_at >= moment, Deletion.due_at < moment + SOON)
+def _deadline_conditions(reference: datetime) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Return the conditions for being overdue and for being due soon."""
+    return Deletion.due_at < reference, and_(Deletion.due_at >= reference, Deletion.due_at < reference + SOON)
 
 
-def _how_many(condition: ColumnElement[bool]) -> ColumnElement[int]:
+def _count_if(condition: ColumnElement[bool]) -> ColumnElement[int]:
     return func.count(case((condition, 1)))
 
 
-def _begin(day: date) -> datetime:
+def _midnight(day: date) -> datetime:
     return datetime.combine(day, time(), UTC)

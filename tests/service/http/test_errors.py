@@ -99,7 +99,7 @@ def test_a_crash_is_told_in_the_words_of_the_path(
     configure_logging("INFO", sees_identities=True)  # unconfigured, structlog paints every local variable
 
     monkeypatch.setattr("service.store.deletions.listing.find_page", crash)
-    monkeypatch.setattr("service.store.deletions.opendsr.find_deletion", crash)
+    monkeypatch.setattr("service.store.deletions.opendsr.find_request", crash)
     answer = api.call(Role.COMPLIANCE, "GET", path)
     assert answer.status_code == 500
     assert shape in answer.json()

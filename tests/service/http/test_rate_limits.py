@@ -30,7 +30,7 @@ def settings(settings: Settings) -> Settings:
 @pytest.fixture(autouse=True)
 def _a_patient_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a second is soon over, and with it the limits."""
-    monkeypatch.setattr("service.http.rate_limits.ANSWER_SECONDS", 30.0)
+    monkeypatch.setattr("service.http.rate_limits.TIMEOUT_SECONDS", 30.0)
 
 
 def call(api: Api, role: Role, path: str = PATH) -> httpx.Response:

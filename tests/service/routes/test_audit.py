@@ -202,7 +202,7 @@ def test_each_model_in_a_few_numbers(api: Api, settings: Settings, database: Dat
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8])
 def test_the_median_is_the_middle(settings: Settings, database: Database, count: int) -> None:
     from service.store.batches.listing import Window
-    from service.store.certificates.listing import page_of_models
+    from service.store.certificates.listing import find_model_bounds_page
 
     model_id = samples.register_sample(settings, database)
     first = publish_sample(settings, database, model_id, 1)
@@ -213,6 +213,6 @@ def test_the_median_is_the_middle(settings: Settings, database: Database, count:
             certificate.epsilon = 1 / number
     with database.reading() as session:
         assert session.scalar(select(func.count()).select_from(Certificate)) == count
-        (found,) = page_of_models(session, Window(10)).items
+        (found,) = find_model_bounds_page(session, Window(10)).items
     assert found.median_epsilon == pytest.approx(median(1 / number for number in range(1, count + 1)), rel=1e-12)
     assert (found.count, found.worst_epsilon) == (count, 1.0)

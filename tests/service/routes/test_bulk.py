@@ -102,7 +102,7 @@ def test_a_key_is_kept_though_no_line_was_good(api: Api, database: Database) -> 
 def test_no_line_or_too_many_are_refused_as_a_whole(api: Api, database: Database, lines: list[str]) -> None:
     answer = ask(api, *lines)
     assert answer.status_code == 422
-    assert answer.json()["errors"][0]["message"] == "send 1 to 10000 deletions, each as JSON on a line of its own"
+    assert answer.json()["errors"][0]["message"] == "send 1 to 10000 deletions, each as JSON on its own line"
     assert count(database, Deletion) == 0
 
 

@@ -30,8 +30,8 @@ def asked(api: Api, *urls: str) -> str:
 
 def give_up(database: Database, reason: str = "the receiver answered 500") -> uuid.UUID:
     with database.writing() as session:
-        (claimed,) = outbox.claim(session, 1, 60)
-        outbox.failed(session, claimed, reason, None)
+        (claimed,) = outbox.claim_callbacks(session, 1, 60)
+        outbox.mark_failed(session, claimed, reason, None)
     return claimed.id
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from service.routes import deletion_events
 from service.settings import Settings
-from service.store.batches import lifecycle as batches
+from service.store.batches.lifecycle import fail_batch
 from service.store.database import Database
 from service.store.states import Role
 from tests import samples
@@ -91,7 +91,7 @@ def test_a_stream_sends_what_there_is_then_what_comes_and_ends(
         assert claimed is not None
         read_until(queue, "event: batch.claimed")
         with database.writing() as session:
-            batches.fail(session, claimed.batch_id, "disk full", permanent=True, max_attempts=3)
+            fail_batch(session, claimed.batch_id, "disk full", permanent=True, max_attempts=3)
         read_until(queue, "event: batch.failed")
         data = json.loads(queue.get(timeout=20).removeprefix("data: "))
         assert (data["action"], data["details"]["reason"]) == ("batch.failed", "disk full")

@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import func, select
 
 from service.settings import Settings
-from service.store.batches import lifecycle as batches
-from service.store.batches.lifecycle import ClaimTerms
+from service.store.batches.lifecycle import Claim, ClaimTerms, claim_batch, fail_batch
 from service.store.database import Database
 from service.store.deletions import deadlines
 from service.store.states import Role
@@ -30,16 +29,16 @@ def asked(api: Api, person: int = 3) -> str:
     return found
 
 
-def claim(database: Database, model_id: uuid.UUID) -> batches.Claim | None:
+def claim(database: Database, model_id: uuid.UUID) -> Claim | None:
     with database.writing() as session:
-        return batches.claim(session, model_id, "worker", TERMS)
+        return claim_batch(session, model_id, "worker", TERMS)
 
 
 def make_fail(database: Database, model_id: uuid.UUID, reason: str = "disk full") -> None:
     claimed = claim(database, model_id)
     assert claimed is not None
     with database.writing() as session:
-        batches.fail(session, claimed.batch_id, reason, permanent=True, max_attempts=3, splits=False)
+        fail_batch(session, claimed.batch_id, reason, permanent=True, max_attempts=3, splits=False)
 
 
 def entry(database: Database, deletion_id: str, action: str) -> AuditEntry:
@@ -75,7 +74,7 @@ def test_what_has_begun_or_ended_cannot_be_cancelled(api: Api, settings: Setting
         assert slug(api.call(Role.OPERATOR, "DELETE", f"{PATH}/{deletion_id}")) == (409, "not-cancellable")
         assert api.call(Role.OPERATOR, "GET", f"{PATH}/{deletion_id}").json()["status"] == status
     with database.writing() as session:
-        batches.fail(session, claimed.batch_id, "disk full", permanent=True, max_attempts=3)
+        fail_batch(session, claimed.batch_id, "disk full", permanent=True, max_attempts=3)
     assert slug(api.call(Role.OPERATOR, "DELETE", f"{PATH}/{running}")) == (409, "not-cancellable")
 
 

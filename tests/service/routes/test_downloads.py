@@ -10,7 +10,7 @@ import pytest
 from lethe.verify import verify
 from service.settings import Settings
 from service.store.database import Database
-from service.store.log import sequencing as log
+from service.store.log import sequencing
 from service.store.signing.statements import StatementSigner
 from service.store.states import Role
 from tests import samples
@@ -32,7 +32,7 @@ def asked(api: Api, settings: Settings, database: Database) -> Asked:
     """A deletion of nobody, which has a receipt and a certificate, both with their place in the log."""
     answer = api.call(Role.COMPLIANCE, "POST", "/api/v1/deletions", json={"subjects": [samples.person(9)]}).json()
     with database.writing() as session:
-        log.sequence(session, StatementSigner(settings.signing_key_bytes(), settings.origin))
+        sequencing.sequence_entries(session, StatementSigner(settings.signing_key_bytes(), settings.origin))
     path = f"/api/v1/deletions/{answer['id']}"
     return Asked(api, answer["receipt"], f"{path}/receipt", answer["absence"])
 

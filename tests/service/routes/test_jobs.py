@@ -13,7 +13,6 @@ from service.store.artifacts.store import write_ahead
 from service.store.batches.lifecycle import Claim, ClaimTerms, claim_batch, fail_batch, renew_lease
 from service.store.batches.listing import MOST_DELETIONS_SHOWN
 from service.store.batches.publication import BatchResult, publish
-from service.store.certificates.statements import Evidence
 from service.store.database import Database
 from service.store.datasets.dataset import load_dataset
 from service.store.datasets.tree import DatasetTree
@@ -21,7 +20,9 @@ from service.store.signing.statements import StatementSigner
 from service.store.states import Role
 from service.store.tables import Batch, now
 from tests import samples
+from tests.evidence import make_evidence
 from tests.service.conftest import Api
+from vocabulary.levels import CertifiedLevel
 
 PATH = "/api/v1/jobs"
 TERMS = ClaimTerms(lease_seconds=30, max_attempts=3, window_seconds=0)
@@ -45,7 +46,7 @@ def publish_claim(
     database: Database,
     claimed: Claim,
     epsilon: float = 1e-8,
-    level: str = "proved",
+    level: CertifiedLevel = "proved",
     **bound: object,
 ) -> uuid.UUID:
     """As a worker would, with a bound of our choice. Returns the certificate of the batch's only deletion."""
@@ -58,16 +59,11 @@ def publish_all(
     database: Database,
     claimed: Claim,
     epsilon: float = 1e-8,
-    level: str = "proved",
+    level: CertifiedLevel = "proved",
     **bound: object,
 ) -> Sequence[uuid.UUID]:
     artifacts = open_artifacts(settings)
-    stated = {"epsilon": epsilon, "level": level, "epsilon_reverse": 2 * epsilon, "interval": None, **bound}
-    tried = [
-        {"name": "influence", "seconds": 0.25, "epsilon": 1.0, "level": "none"},
-        {"name": "newton", "seconds": 0.5, "epsilon": epsilon, "level": level, "solver": "cholesky"},
-    ]
-    evidence = Evidence(epsilon, level, stated, tried, {"membership": {"worst": None}}, 0.75)
+    evidence = make_evidence(epsilon, level, **bound)
     dataset = load_dataset(artifacts.get(claimed.model_id, claimed.dataset_digest))
     retained = dataset.without(claimed.forgotten)
     content = {"posterior": [f"posterior of {claimed.batch_id}".encode()], "dataset": retained.pieces()}
@@ -86,7 +82,7 @@ def publish_sample(
     model_id: uuid.UUID,
     person: int,
     epsilon: float = 1e-8,
-    level: str = "proved",
+    level: CertifiedLevel = "proved",
     **bound: object,
 ) -> uuid.UUID:
     samples.request_deletion(settings, database, person)

@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from service.routes.log import MOST_ENTRIES
+from service.routes.log import MAX_ENTRIES
 from service.settings import Settings
 from service.store import audit
 from service.store.database import Database
-from service.store.log import sequencing as log
-from service.store.log.checkpoints import parse
+from service.store.log import sequencing
+from service.store.log.checkpoints import parse_note
 from service.store.log.merkle import leaf_hash, root_of
 from service.store.signing.statements import StatementSigner
 from service.store.states import Role
@@ -34,7 +34,7 @@ def grow(database: Database, signer: StatementSigner, count: int) -> int:
     with database.writing() as session:
         for number in range(count):
             audit.record(session, "acme", "thing.done", number, share=0.5)
-        checkpoint = log.sequence(session, signer)
+        checkpoint = sequencing.sequence_entries(session, signer)
     assert checkpoint is not None
     return checkpoint.size
 
@@ -55,26 +55,26 @@ def test_the_newest_checkpoint_and_its_tag(api: Api, database: Database, signer:
     size = grow(database, signer, 3)
     first = get(api, "checkpoint")
     assert first.headers["content-type"] == "text/plain; charset=utf-8"
-    note = parse(first.text)
+    note = parse_note(first.text)
     assert (note.origin, note.size) == (signer.origin, size)
     known = {"If-None-Match": first.headers["etag"]}
     again = api.call(None, "GET", f"{LOG}/checkpoint", headers=known)
     assert (again.status_code, again.text) == (304, "")
     grow(database, signer, 1)
-    assert parse(api.call(None, "GET", f"{LOG}/checkpoint", headers=known).text).size == size + 1
+    assert parse_note(api.call(None, "GET", f"{LOG}/checkpoint", headers=known).text).size == size + 1
 
 
 def test_before_the_first_checkpoint_there_is_nothing_to_prove(api: Api) -> None:
     for path in ("checkpoint", "proof/inclusion", "proof/consistency?old=0"):
         answer = api.call(None, "GET", f"{LOG}/{path}")
-        assert (answer.status_code, answer.json()["title"]) == (404, "There is no such thing")
+        assert (answer.status_code, answer.json()["title"]) == (404, "Not found")
 
 
 def test_anybody_can_replay_the_log_from_its_entries(api: Api, database: Database, signer: StatementSigner) -> None:
     size = grow(database, signer, 20)
     lines = entries(api)
     assert len(lines) == size
-    assert root_of([leaf_hash(line.encode()) for line in lines]) == parse(get(api, "checkpoint").text).root
+    assert root_of([leaf_hash(line.encode()) for line in lines]) == parse_note(get(api, "checkpoint").text).root
     assert json.loads(lines[-1])["details"] == {"share": 0.5}
     assert set(json.loads(lines[-1])) == {"action", "actor", "at", "concerns", "details"}
 
@@ -85,13 +85,13 @@ def test_entries_page_by_page(api: Api, database: Database, signer: StatementSig
     first = get(api, "entries", Role.OPERATOR, count=4)
     assert first.text.splitlines() == whole[:4]
     assert first.headers["x-next-start"] == "4"
-    rest = get(api, "entries", Role.OPERATOR, start=4, count=MOST_ENTRIES)
+    rest = get(api, "entries", Role.OPERATOR, start=4, count=MAX_ENTRIES)
     assert rest.text.splitlines() == whole[4:]
     assert "x-next-start" not in rest.headers
     for start in (size, size + 5):
         behind = get(api, "entries", Role.OPERATOR, start=start)
         assert (behind.status_code, behind.text) == (200, "")
-    assert get(api, "entries", Role.OPERATOR, count=MOST_ENTRIES + 1).status_code == 422
+    assert get(api, "entries", Role.OPERATOR, count=MAX_ENTRIES + 1).status_code == 422
 
 
 def test_a_receipt_leads_to_its_entry(
@@ -122,7 +122,7 @@ def test_an_entry_is_proved_by_its_place(api: Api, database: Database, signer: S
         "checkpoint": None,  # the log never stopped at two entries
     }
     at_old = get(api, "proof/inclusion", index=0, size=old).json()
-    assert parse(at_old["checkpoint"]).size == old
+    assert parse_note(at_old["checkpoint"]).size == old
     newest = get(api, "proof/inclusion").json()
     assert (newest["index"], newest["size"], newest["leaf"]) == (new - 1, new, lines[-1].hex())
     both = {"index": 1, "leaf": lines[1].hex()}
@@ -131,9 +131,9 @@ def test_an_entry_is_proved_by_its_place(api: Api, database: Database, signer: S
 
 def test_a_younger_log_continues_an_older_one(api: Api, database: Database, signer: StatementSigner) -> None:
     grow(database, signer, 4)
-    old = parse(get(api, "checkpoint").text)
+    old = parse_note(get(api, "checkpoint").text)
     grow(database, signer, 300)
-    new = parse(get(api, "checkpoint").text)
+    new = parse_note(get(api, "checkpoint").text)
     found = get(api, "proof/consistency", old=old.size).json()
     assert (found["old"], found["new"], found["checkpoint"]) == (old.size, new.size, get(api, "checkpoint").text)
     assert roots(old.size, new.size, old.root, hashes(found["proof"])) == (old.root, new.root)
@@ -192,7 +192,7 @@ def test_the_document_has_examples(api: Api) -> None:
     paths = api.call(None, "GET", "/openapi.json").json()["paths"]
     documented = {path: operation["get"] for path, operation in paths.items() if path.startswith(LOG)}
     checkpoint = documented[f"{LOG}/checkpoint"]["responses"]["200"]["content"]["text/plain"]
-    assert parse(checkpoint["example"]).size == 8
+    assert parse_note(checkpoint["example"]).size == 8
     line = documented[f"{LOG}/entries"]["responses"]["200"]["content"]["application/jsonl"]["example"]
     assert json.loads(line)["action"] == "deletion.received"
     assert "security" not in documented[f"{LOG}/proof/inclusion"]

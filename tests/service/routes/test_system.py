@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from lethe.local.embedded_redis import redis_command
-from service.http.errors import EVERY_ROW, ROUTING, TABLE
+from service.http.errors import ALL_ROWS, ROUTING, TABLE
 from service.settings import Settings, load_settings
 from service.settings.broker_socket import broker_socket
 from service.store import migrate
@@ -36,7 +36,7 @@ def test_the_openapi_document_names_our_errors(api: Api) -> None:
             refusal = operation["responses"]["401"]["content"]
             spoken = "application/json" if path.startswith("/v2/requests") else "application/problem+json"
             assert list(refusal) == [spoken], path
-    for row in EVERY_ROW:
+    for row in ALL_ROWS:
         assert f"| {row.status} | `urn:lethe:problem:{row.slug}` | " in document["info"]["description"]
     named = json.dumps(document["paths"])
     for row in (*TABLE.values(), ROUTING[416]):

@@ -20,9 +20,9 @@ from service.settings import Settings
 from service.store.database import Database
 from service.store.deletions import deadlines
 from service.store.deletions.listing import (
-    EXPORT_PAGE,
-    LATEST,
-    SOONEST,
+    EXPORT_PAGE_SIZE,
+    MAX_PERIOD,
+    MIN_PERIOD,
     Criteria,
     export,
     find_page,
@@ -156,8 +156,8 @@ def test_a_cursor_comes_back_as_it_went(moment: datetime, deletion_id: uuid.UUID
 
 @given(st.datetimes(timezones=st.just(UTC), max_value=datetime(9998, 1, 1)), st.sampled_from(["gdpr", "ccpa"]))  # noqa: DTZ001
 def test_a_deadline_is_as_far_from_receipt_as_the_filters_imply(received_at: datetime, regulation: str) -> None:
-    assert deadlines.due(regulation, received_at) - received_at >= SOONEST
-    assert deadlines.latest(regulation, received_at) - received_at <= LATEST
+    assert deadlines.due(regulation, received_at) - received_at >= MIN_PERIOD
+    assert deadlines.latest(regulation, received_at) - received_at <= MAX_PERIOD
 
 
 def test_a_due_date_before_the_calendar_begins_implies_nothing(database: Database) -> None:
@@ -170,7 +170,7 @@ def test_a_due_date_before_the_calendar_begins_implies_nothing(database: Databas
 
 
 def test_an_export_holds_one_page_at_a_time(database: Database) -> None:
-    add_rows(database, 12 * EXPORT_PAGE)
+    add_rows(database, 12 * EXPORT_PAGE_SIZE)
     peaks, total = [], 0
     tracemalloc.start()
     for page in export(database, Criteria()):
@@ -178,5 +178,5 @@ def test_an_export_holds_one_page_at_a_time(database: Database) -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.reset_peak()
     tracemalloc.stop()
-    assert total == 12 * EXPORT_PAGE
+    assert total == 12 * EXPORT_PAGE_SIZE
     assert peaks[-1] < 1.5 * peaks[1]

@@ -10,7 +10,7 @@ from service.http.metrics import Metrics
 from service.store import audit
 from service.store.database import Database
 from service.store.deletions import summaries
-from service.store.deletions.summaries import Counts, Standing, standing, write_due
+from service.store.deletions.summaries import Counts, DeadlineCounts, count_deadlines, write_daily_summary
 from service.store.states import Role
 from service.store.tables import AuditEntry, now
 from tests.service.conftest import Api
@@ -53,21 +53,21 @@ def fill(database: Database) -> None:
 
 def test_a_day_in_a_few_numbers(database: Database) -> None:
     fill(database)
-    summary = write_due(database)
+    summary = write_daily_summary(database)
     assert summary is not None
     assert (summary.day, summary.since) == (midnight().date() - DAY, midnight() - DAY)
     assert summary.regulations == {"gdpr": Counts(2, 3, 0, 6, 7), "ccpa": Counts(1, 0, 4, 0, 0)}
     with database.reading() as session:
-        (read,) = summaries.page(session, 5)
+        (read,) = summaries.find_summaries(session, 5)
     assert (read.day, read.since, read.regulations) == (summary.day, summary.since, summary.regulations)
 
 
 def test_what_is_late_now_and_soon(database: Database) -> None:
     with database.reading() as session:
-        assert standing(session) == Standing(0, 0)
+        assert count_deadlines(session) == DeadlineCounts(0, 0)
     fill(database)
     with database.reading() as session:
-        assert standing(session) == Standing(6, 7)
+        assert count_deadlines(session) == DeadlineCounts(6, 7)
         text = Metrics().render(session).decode()
     lines = text.splitlines()
     assert {"lethe_deletions_overdue 6.0", "lethe_deletions_due_soon 7.0"} <= set(lines)
@@ -77,18 +77,18 @@ def test_what_is_late_now_and_soon(database: Database) -> None:
 def test_once_a_day_also_when_two_sweeps_run(database: Database) -> None:
     for _ in range(3):
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(write_due, [database] * 4))
+            list(pool.map(write_daily_summary, [database] * 4))
     assert written(database) == 1
 
 
 def test_the_database_refuses_a_second_summary_of_a_day(database: Database) -> None:
     """Whoever read before the other wrote finds out when it writes."""
-    write_due(database)
-    stale = summaries.page
+    write_daily_summary(database)
+    stale = summaries.find_summaries
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(summaries, "page", lambda *_: [])
-        assert write_due(database) is None
-    assert summaries.page is stale
+        patch.setattr(summaries, "find_summaries", lambda *_: [])
+        assert write_daily_summary(database) is None
+    assert summaries.find_summaries is stale
     assert written(database) == 1
 
 
@@ -99,7 +99,7 @@ def test_a_day_without_a_sweep_is_in_the_next_summary(database: Database) -> Non
         audit.record(session, "lethe", "summary.daily", last.date().isoformat(), **numbers)
     add(database, 1, received_at=last + DAY)
     add(database, 1, received_at=last + DAY - MINUTE)
-    summary = write_due(database)
+    summary = write_daily_summary(database)
     assert summary is not None
     assert summary.since == last + DAY
     assert summary.regulations["gdpr"].received == 1
