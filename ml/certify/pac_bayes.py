@@ -117,7 +117,7 @@ def bound_risk(
     posterior: Gaussian,
     data: Tensor,
     seed: int,
-    draws: int = 1000,
+    draws: int,
     delta: float = 0.05,
     rows_per_draw: int = _ROWS_PER_DRAW,
 ) -> RiskBound:
@@ -206,6 +206,7 @@ def _sampler(posterior: Gaussian) -> tuple[int, Callable[[Tensor], Tensor]]:
     mode, root = posterior.mode, torch.linalg.cholesky(posterior.hessian).T
 
     def draw(noise: Tensor) -> Tensor:
-        return mode + torch.linalg.solve_triangular(root, noise.unsqueeze(1), upper=True).squeeze(1)
+        offset: Tensor = torch.linalg.solve_triangular(root, noise.unsqueeze(1), upper=True).squeeze(1)
+        return mode + offset
 
     return len(mode), draw

@@ -38,13 +38,13 @@ def true_kl(pair: GaussianPair) -> float:
     return float(kl_divergence(moved, retained))
 
 
-def literal(pair: GaussianPair) -> float:
+def paper_formula(pair: GaussianPair) -> float:
     """The last line but one of the paper's proof, as printed, with n' for its n - 1."""
-    gap, n, rest = pair.moved_mode - pair.retained_mode, pair.n_before, pair.n_after
+    gap, n, retained = pair.moved_mode - pair.retained_mode, pair.n_before, pair.n_after
     trace = torch.trace(pair.information_after @ torch.linalg.inv(pair.information_before))
     log_ratio = torch.logdet(pair.information_before) - torch.logdet(pair.information_after)
-    quadratic = rest * gap @ pair.information_after @ gap
-    return 0.5 * float(quadratic + rest / n * trace - len(gap) + (n / rest) ** len(gap) * log_ratio)
+    quadratic = retained * gap @ pair.information_after @ gap
+    return 0.5 * float(quadratic + retained / n * trace - len(gap) + (n / retained) ** len(gap) * log_ratio)
 
 
 def test_the_corrected_theorem_is_the_divergence_of_two_gaussians() -> None:
@@ -55,21 +55,21 @@ def test_the_corrected_theorem_is_the_divergence_of_two_gaussians() -> None:
         assert pair.kl() == pytest.approx(truth, rel=1e-10, abs=1e-10)
 
 
-def test_the_formula_in_the_paper_is_not() -> None:
+def test_the_formula_in_the_paper_is_not_that_divergence() -> None:
     """Off by half of d log(n/n') + (1 - (n/n')^d) log(|J1|/|J2|), which is 0 for hardly any pair."""
-    apart = [abs(literal(pair) - true_kl(pair)) / true_kl(pair) for pair in map(random_pair, range(300))]
-    assert sum(error > 0.01 for error in apart) > 270
-    assert min(apart) > 1e-6
+    errors = [abs(paper_formula(pair) - true_kl(pair)) / true_kl(pair) for pair in map(random_pair, range(300))]
+    assert sum(error > 0.01 for error in errors) > 270
+    assert min(errors) > 1e-6
 
 
 def test_the_formula_in_the_paper_can_be_negative() -> None:
-    """Modes and informations equal: what is left is the width, ½d(ρ - 1 - log ρ). The literal formula lacks the log."""
+    """Modes and informations equal: what is left is the width, ½d(ρ - 1 - log ρ). The paper's lacks the log."""
     pair = random_pair(0)
     pair = replace(pair, moved_mode=pair.retained_mode, information_after=pair.information_before)
     d, share = len(pair.moved_mode), pair.n_after / pair.n_before
     assert pair.kl() == pytest.approx(0.5 * d * (share - 1 - math.log(share)), rel=1e-10)
-    assert literal(pair) == pytest.approx(0.5 * d * (share - 1), rel=1e-10)
-    assert literal(pair) < 0 < pair.kl()
+    assert paper_formula(pair) == pytest.approx(0.5 * d * (share - 1), rel=1e-10)
+    assert paper_formula(pair) < 0 < pair.kl()
 
 
 def test_the_papers_order_does_not_see_the_width() -> None:
@@ -82,22 +82,22 @@ def test_the_papers_order_does_not_see_the_width() -> None:
 
 
 @pytest.mark.parametrize("removed", [1, 40])
-def test_on_a_conjugate_model_it_is_what_a_shift_leaves(removed: int) -> None:
+def test_on_a_conjugate_model_it_is_the_divergence_that_a_shift_leaves(removed: int) -> None:
     generator = torch.Generator().manual_seed(2)
     likelihood, data = LinearRegression(3), regression_data(120, 3, generator)
     mean, covariance = likelihood.posterior(data)
     noise = torch.randn(30, 3, generator=generator, dtype=torch.float64)
     moved = shift(likelihood, with_moments(noise, mean, covariance), data, torch.arange(removed))
-    found = gaussian_theorem(likelihood, moved, data, data[removed:])
+    theorem = gaussian_theorem(likelihood, moved, data, data[removed:])
     retained = MultivariateNormal(*likelihood.posterior(data[removed:]))
     truth = kl_divergence(MultivariateNormal(retained.mean, covariance), retained)
-    assert found is not None
-    assert found.kl == pytest.approx(float(truth), rel=1e-8)
-    assert found.paper_order > 0
+    assert theorem is not None
+    assert theorem.kl == pytest.approx(float(truth), rel=1e-8)
+    assert theorem.paper_order > 0
 
 
-def test_a_mode_that_was_missed_counts() -> None:
-    """The first order of the map stops short: the gap, n'(θ1'-θ2)ᵀJ2(θ1'-θ2)/2, is added."""
+def test_the_gap_to_a_missed_mode_is_added() -> None:
+    """The map of first order stops short of the mode; the gap adds n'(θ1'-θ2)ᵀJ2(θ1'-θ2)/2."""
     generator = torch.Generator().manual_seed(3)
     likelihood, data = LinearRegression(3), regression_data(120, 3, generator)
     mean, covariance = likelihood.posterior(data)

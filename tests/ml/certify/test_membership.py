@@ -21,7 +21,7 @@ def normal(*shape: int, seed: int) -> Tensor:
 
 
 def regression_rows(rows: int, seed: int) -> Tensor:
-    """One truth for all seeds."""
+    """Rows of one true regression for all seeds."""
     features = normal(rows, DIMENSIONS, seed=seed)
     target = features @ normal(DIMENSIONS, seed=0) + normal(rows, seed=seed + 1)
     return torch.cat([features, target.unsqueeze(1)], 1)
@@ -29,8 +29,8 @@ def regression_rows(rows: int, seed: int) -> Tensor:
 
 def exact_draws(data: Tensor, seed: int, draws: int = 200) -> Tensor:
     mean, covariance = FAMILY.exact_posterior(data)
-    drawn: Tensor = mean + normal(draws, DIMENSIONS, seed=seed) @ torch.linalg.cholesky(covariance).T
-    return drawn
+    exact: Tensor = mean + normal(draws, DIMENSIONS, seed=seed) @ torch.linalg.cholesky(covariance).T
+    return exact
 
 
 def slow_auc(members: Tensor, others: Tensor) -> float:
@@ -43,15 +43,15 @@ def phi(x: float) -> float:
 
 
 @pytest.mark.parametrize("gap", [-1.0, 0.0, 0.3, 1.0, 2.0])
-def test_the_area_of_two_gaussians_has_a_closed_form(gap: float) -> None:
-    found = attack(gap + normal(20_000, seed=1), normal(20_000, seed=2))
-    assert found.auc == pytest.approx(phi(gap / math.sqrt(2)), abs=3 * found.error)
-    assert 0 < found.error < 0.004
+def test_the_auc_of_two_gaussians_has_a_closed_form(gap: float) -> None:
+    result = attack(gap + normal(20_000, seed=1), normal(20_000, seed=2))
+    assert result.auc == pytest.approx(phi(gap / math.sqrt(2)), abs=3 * result.error)
+    assert 0 < result.error < 0.004
     best = 2 * phi(abs(gap) / 2) - 1  # at the threshold half-way
     above, below = (best, 0.0) if gap >= 0 else (0.0, best)
-    assert found.advantage_above == pytest.approx(above, abs=found.chance)
-    assert found.advantage_below == pytest.approx(below, abs=found.chance)
-    assert found.chance == pytest.approx(math.sqrt(math.log(20) / 20_000))
+    assert result.advantage_above == pytest.approx(above, abs=result.chance)
+    assert result.advantage_below == pytest.approx(below, abs=result.chance)
+    assert result.chance == pytest.approx(math.sqrt(math.log(20) / 20_000))
 
 
 def test_ties_count_half() -> None:
@@ -64,31 +64,45 @@ def test_ties_count_half() -> None:
 
 def test_groups_that_do_not_overlap() -> None:
     low, high = torch.arange(5.0).double(), torch.arange(10.0, 20.0).double()
-    apart, reversed_ = attack(high, low), attack(low, high)
-    assert (apart.auc, apart.advantage_above, apart.advantage_below) == (1.0, 1.0, 0.0)
-    assert (reversed_.auc, reversed_.advantage_above, reversed_.advantage_below) == (0.0, 0.0, 1.0)
+    above, below = attack(high, low), attack(low, high)
+    assert (above.auc, above.advantage_above, above.advantage_below) == (1.0, 1.0, 0.0)
+    assert (below.auc, below.advantage_above, below.advantage_below) == (0.0, 0.0, 1.0)
+
+
+def test_two_pairs_of_scores_by_hand() -> None:
+    """Of 0 and 2 against 1 and 3 one pair in four is won. Both groups have the AUC components 0 and ½."""
+    result = attack(torch.tensor([0.0, 2.0]).double(), torch.tensor([3.0, 1.0]).double())
+    assert result.auc == 0.25
+    assert result.error == pytest.approx(math.sqrt(0.125 / 2 + 0.125 / 2))
+    assert (result.advantage_above, result.advantage_below) == (0.0, 0.5)
+    assert result.chance == 1.0
+
+
+def test_the_chance_of_two_groups_of_different_size() -> None:
+    result = attack(torch.zeros(10, dtype=torch.float64), torch.zeros(40, dtype=torch.float64))
+    assert result.chance == pytest.approx(math.sqrt((1 / 10 + 1 / 40) * math.log(20) / 2))
 
 
 @pytest.mark.parametrize(("members", "others"), [(40, 300), (100, 100)])
-def test_two_standard_errors_cover_the_truth_as_often_as_they_should(members: int, others: int) -> None:
-    """Groups of unequal width, so that the error under a null hypothesis would not do."""
+def test_two_standard_errors_cover_the_truth_in_95_percent(members: int, others: int) -> None:
+    """Groups of unequal width, for which the error under the null hypothesis would be wrong."""
     truth = phi(1 / math.sqrt(1 + 0.5**2))
-    found = [attack(1 + 0.5 * normal(members, seed=s), normal(others, seed=10_000 + s)) for s in range(1000)]
-    covered = sum(abs(one.auc - truth) <= 1.96 * one.error for one in found) / len(found)
+    results = [attack(1 + 0.5 * normal(members, seed=s), normal(others, seed=10_000 + s)) for s in range(1000)]
+    covered = sum(abs(result.auc - truth) <= 1.96 * result.error for result in results) / len(results)
     assert 0.92 <= covered <= 0.97
 
 
-def test_permuted_labels_leave_nothing_to_find() -> None:
+def test_permuted_labels_cannot_be_attacked() -> None:
     pooled, generator = torch.cat([3 + normal(80, seed=5), normal(120, seed=6)]), torch.Generator().manual_seed(7)
     assert attack(pooled[:80], pooled[80:]).auc > 0.95
-    found = []
+    results = []
     for _ in range(400):
         mixed = pooled[torch.randperm(200, generator=generator)]
-        found.append(attack(mixed[:80], mixed[80:]))
-    assert sum(one.auc for one in found) / len(found) == pytest.approx(0.5, abs=0.01)
-    assert sum(abs(one.auc - 0.5) <= 1.96 * one.error for one in found) >= 0.92 * len(found)
-    assert sum(one.advantage_above <= one.chance for one in found) >= 0.93 * len(found)
-    assert sum(one.advantage_below <= one.chance for one in found) >= 0.93 * len(found)
+        results.append(attack(mixed[:80], mixed[80:]))
+    assert sum(result.auc for result in results) / len(results) == pytest.approx(0.5, abs=0.01)
+    assert sum(abs(result.auc - 0.5) <= 1.96 * result.error for result in results) >= 0.92 * len(results)
+    assert sum(result.advantage_above <= result.chance for result in results) >= 0.93 * len(results)
+    assert sum(result.advantage_below <= result.chance for result in results) >= 0.93 * len(results)
 
 
 def test_the_score_is_the_log_of_the_mean_likelihood() -> None:
@@ -97,7 +111,7 @@ def test_the_score_is_the_log_of_the_mean_likelihood() -> None:
     expected = torch.stack([FAMILY.log_likelihood(theta, rows) for theta in draws]).exp().mean(0).log()
     assert torch.allclose(membership_scores(FAMILY, draws, rows), expected, rtol=1e-10, atol=0)
     far = rows.clone()
-    far[:, -1] += 1e4  # likelihoods of 0 in float64, and still scores
+    far[:, -1] += 1e4  # the likelihoods underflow in float64, the scores do not
     assert bool(torch.isfinite(membership_scores(FAMILY, draws, far)).all())
 
 
@@ -110,7 +124,7 @@ def test_networks_are_scored_in_the_precision_of_their_rows() -> None:
     assert torch.allclose(single, membership_scores(network, draws, rows), atol=1e-5)
 
 
-def test_an_overfitted_model_tells_members_and_forgetting_as_good_as_retraining_ends_that() -> None:
+def test_an_overfitted_model_reveals_members_until_they_are_forgotten_exactly() -> None:
     data, unseen = regression_rows(90, seed=20), regression_rows(1000, seed=22)
     forgotten, retained = data[:40], data[40:]
     before, after = exact_draws(data, seed=24), exact_draws(retained, seed=24)
@@ -126,7 +140,7 @@ def test_an_overfitted_model_tells_members_and_forgetting_as_good_as_retraining_
     assert skipped.after == report.before
 
 
-def test_after_forgetting_the_attack_is_blind_on_average() -> None:
+def test_after_exact_forgetting_the_attack_guesses_on_average() -> None:
     areas = []
     for repetition in range(30):
         data = regression_rows(90, seed=1000 + 10 * repetition)
@@ -135,43 +149,43 @@ def test_after_forgetting_the_attack_is_blind_on_average() -> None:
         report = audit_membership(FAMILY, after, after, data[:40], data[40:], unseen)
         assert report.after.forgotten is not None
         areas.append(report.after.forgotten.auc)
-    found = torch.tensor(areas)
-    assert float(found.mean()) == pytest.approx(0.5, abs=3 * float(found.std()) / math.sqrt(30))
-    assert float(found.std()) < 0.08
+    aucs = torch.tensor(areas)
+    assert float(aucs.mean()) == pytest.approx(0.5, abs=3 * float(aucs.std()) / math.sqrt(30))
+    assert float(aucs.std()) < 0.08
 
 
-def test_the_worst_example_is_the_one_that_was_kept() -> None:
-    """A row that is retained after all, though asked to be forgotten, among others that truly are forgotten."""
+def test_the_worst_example_is_the_row_that_was_not_forgotten() -> None:
+    """A row that training still reads, among others that are truly forgotten."""
     data, unseen = regression_rows(60, seed=30), regression_rows(999, seed=32)
     data[7, :-1] *= 30
     data[7, -1] = data[7, :-1].sum()
     draws = exact_draws(data[7:], seed=34)
-    scored, others = membership_scores(FAMILY, draws, data[:8]), membership_scores(FAMILY, draws, unseen)
+    forgotten_scores, others = membership_scores(FAMILY, draws, data[:8]), membership_scores(FAMILY, draws, unseen)
     report = audit_membership(FAMILY, exact_draws(data, seed=33), draws, data[:8], data[8:], unseen)
     assert report.worst is not None
-    assert report.worst.position == int(scored.argmax()) == 7
-    assert report.worst.p_value == pytest.approx((1 + int((others >= scored.max()).sum())) / 1000)
+    assert report.worst.position == int(forgotten_scores.argmax()) == 7
+    assert report.worst.p_value == pytest.approx((1 + int((others >= forgotten_scores.max()).sum())) / 1000)
     assert report.worst.adjusted == min(1.0, 8 * report.worst.p_value)
 
 
-def test_p_values_of_a_row_like_any_other_are_uniform() -> None:
-    """Bonferroni's are below 0.05 in 5 % of groups at most: here of 5 forgotten rows that nothing was trained on."""
+def test_p_values_of_a_row_that_was_not_trained_on_are_uniform() -> None:
+    """Bonferroni's are below 0.05 in at most 5 % of the groups, here of 5 rows."""
     draws = exact_draws(regression_rows(90, seed=40), seed=41, draws=3)
-    adjusted, single = [], []
+    adjusted_values, single_values = [], []
     for repetition in range(150):
         rows = regression_rows(104, seed=5000 + 2 * repetition)
         report = audit_membership(FAMILY, draws, draws, rows[:5], rows[:1], rows[5:])
         assert report.worst is not None
-        adjusted.append(report.worst.adjusted)
+        adjusted_values.append(report.worst.adjusted)
         alone = audit_membership(FAMILY, draws, draws, rows[:1], rows[:1], rows[5:])
         assert alone.worst is not None
-        single.append(alone.worst.p_value)
-    assert sum(p <= 0.05 for p in adjusted) <= 0.09 * len(adjusted)
-    assert sum(single) / len(single) == pytest.approx(0.505, abs=0.06)
-    assert 0.02 <= sum(p <= 0.1 for p in single) / len(single) <= 0.16
+        single_values.append(alone.worst.p_value)
+    assert sum(p <= 0.05 for p in adjusted_values) <= 0.09 * len(adjusted_values)
+    assert sum(single_values) / len(single_values) == pytest.approx(0.505, abs=0.06)
+    assert 0.02 <= sum(p <= 0.1 for p in single_values) / len(single_values) <= 0.16
 
 
-def test_large_groups_are_sampled_and_the_seed_decides_how() -> None:
+def test_large_groups_are_sampled_by_the_seed() -> None:
     data, unseen = regression_rows(6000, seed=50), regression_rows(5000, seed=52)
     draws = exact_draws(data, seed=54, draws=3)
     report = audit_membership(FAMILY, draws, draws, data[:30], data[30:], unseen, seed=1)
@@ -183,15 +197,35 @@ def test_large_groups_are_sampled_and_the_seed_decides_how() -> None:
 def test_the_report_is_plain_json_and_holds_quantiles_instead_of_rows() -> None:
     data, unseen = regression_rows(90, seed=60), regression_rows(50, seed=62)
     draws = exact_draws(data, seed=64, draws=10)
-    content = audit_membership(FAMILY, draws, draws, data[:1], data[1:], unseen).to_dict()
+    report = audit_membership(FAMILY, draws, draws, data[:1], data[1:], unseen)
+    assert (report.n_forgotten, report.n_retained, report.n_never_seen) == (1, 89, 50)
+    content = report.to_dict()
     assert json.loads(json.dumps(content, allow_nan=False)) == content
     after = content["after"]
     assert isinstance(after, dict)
-    assert after["forgotten"]["error"] is None  # of one row there is none
+    assert after["forgotten"]["error"] is None  # a single row has no standard error
     assert after["forgotten_quantiles"] == []
     expected = membership_scores(FAMILY, draws, unseen).quantile(torch.linspace(0, 1, 21, dtype=torch.float64))
     assert after["never_seen_quantiles"] == pytest.approx(expected.tolist())
     assert len(after["retained_quantiles"]) == 21
+
+
+def test_one_never_seen_row_is_enough_for_an_attack() -> None:
+    data, unseen = regression_rows(90, seed=70), regression_rows(1, seed=74)
+    draws = exact_draws(data, seed=72, draws=10)
+    report = audit_membership(FAMILY, draws, draws, data[:30], data[30:], unseen)
+    assert report.worst is not None
+    assert report.worst.p_value == 0.5  # the best of 30 forgotten rows scores above the only other one
+    assert report.worst.adjusted == 1.0
+    assert report.after.forgotten is not None
+    assert math.isnan(report.after.forgotten.error)
+
+
+def test_groups_below_the_number_of_quantiles_have_none() -> None:
+    data = regression_rows(90, seed=70)
+    draws = exact_draws(data, seed=72, draws=10)
+    after = audit_membership(FAMILY, draws, draws, data[:20], data[20:41], None).after
+    assert (len(after.forgotten_quantiles), len(after.retained_quantiles)) == (0, 21)
 
 
 def test_without_never_seen_rows_nothing_is_compared() -> None:
@@ -206,7 +240,7 @@ def test_without_never_seen_rows_nothing_is_compared() -> None:
     assert report.after.never_seen_quantiles == ()
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_input_is_refused() -> None:
     data = regression_rows(90, seed=80)
     draws = exact_draws(data, seed=82, draws=10)
     with pytest.raises(InvalidInput, match="same columns"):

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import pytest
 import torch
 from torch import Tensor
-from torch.distributions import MultivariateNormal, Normal, kl_divergence
+from torch.distributions import Bernoulli, MultivariateNormal, Normal, kl_divergence
 
 from ml.certify.pac_bayes import (
     Classifier,
     PacBayes,
     RiskBound,
+    _bernoulli_kl,
     bound_risk,
     chernoff_limit,
     mcallester_bound,
@@ -32,10 +33,10 @@ def normal(*shape: int, seed: int) -> Tensor:
 
 
 def binomial(trials: int, p: float) -> Tensor:
-    """The chance of each number of successes."""
+    """Probability of each number of successes."""
     k = torch.arange(trials + 1, dtype=torch.float64)
-    ways = math.lgamma(trials + 1) - torch.lgamma(k + 1) - torch.lgamma(trials - k + 1)
-    return (ways + k * math.log(p) + (trials - k) * math.log1p(-p)).exp()
+    log_coefficients = math.lgamma(trials + 1) - torch.lgamma(k + 1) - torch.lgamma(trials - k + 1)
+    return (log_coefficients + k * math.log(p) + (trials - k) * math.log1p(-p)).exp()
 
 
 def labelled(features: Tensor, labels: Tensor) -> Tensor:
@@ -69,7 +70,7 @@ def papers_term(c: float, d: int, log_n_times: int, n: int, delta: float) -> flo
 
 @pytest.mark.parametrize("parallel", [True, False])
 def test_the_variational_theorem_is_this_bound_with_norms_for_the_divergence(parallel: bool) -> None:
-    """‖λ-Δ‖ ≤ ‖λ‖ + ‖Δ‖ is the only thing given away, and nothing is where Δ points against λ."""
+    """They differ by ‖λ-Δ‖ ≤ ‖λ‖ + ‖Δ‖ only, which is an equality if Δ points against λ."""
     q, n, delta = mean_field(2), 400, 0.05
     influence = -0.01 * (q.flat() if parallel else normal(10, seed=51))
     processed = q.with_flat(q.flat() - influence)
@@ -92,13 +93,13 @@ def test_the_theorem_of_sample_sets_is_this_bound_with_norms_for_the_divergence(
     assert ours == pytest.approx(papers, rel=1e-12) if parallel else ours < papers
 
 
-def test_a_precision_that_is_none_is_refused() -> None:
+def test_an_indefinite_precision_is_refused() -> None:
     saddle = Laplace(torch.zeros(2, dtype=torch.float64), torch.diag(torch.tensor([1.0, -1.0], dtype=torch.float64)))
     with pytest.raises(NumericalFailure, match="mode"):
         prior_kl(saddle, 1.0)
 
 
-def test_a_bound_above_1_says_that_it_says_nothing() -> None:
+def test_a_bound_of_1_is_vacuous() -> None:
     assert mcallester_bound(0.1, 1e6, 100, 0.05) == 1.0
     assert RiskBound(0.1, 0.1, 1e6, 100, 10, 0.05, 1.0).vacuous
     assert not RiskBound(0.1, 0.1, 1.0, 100, 10, 0.05, 0.3).vacuous
@@ -106,27 +107,54 @@ def test_a_bound_above_1_says_that_it_says_nothing() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [(-0.1, 1.0, 9, 0.05), (0.1, -1.0, 9, 0.05), (0.1, math.nan, 9, 0.05), (0.1, 1.0, 0, 0.05), (0, 1, 9, 1)],
+    [
+        (-0.1, 1.0, 9, 0.05),
+        (1.1, 1.0, 9, 0.05),
+        (0.1, -1.0, 9, 0.05),
+        (0.1, math.nan, 9, 0.05),
+        (0.1, 1.0, 0, 0.05),
+        (0, 1, 9, 1),
+        (0, 1, 9, 0),
+    ],
 )
-def test_what_cannot_be_is_refused(arguments: tuple[float, float, int, float]) -> None:
+def test_impossible_arguments_are_refused(arguments: tuple[float, float, int, float]) -> None:
     with pytest.raises(InvalidInput, match="pass a risk"):
         mcallester_bound(*arguments)
+
+
+@pytest.mark.parametrize(("risk", "kl"), [(0.0, 0.0), (0.25, 0.0), (0.25, 20.0), (1.0, 0.0)])
+def test_the_bound_by_hand(risk: float, kl: float) -> None:
+    """For n = 100 and δ = e⁻³: √((KL + 3 + log 100 + 2)/199) above the risk, at most 1."""
+    expected = min(1.0, risk + ((kl + 5 + math.log(100)) / 199) ** 0.5)
+    assert mcallester_bound(risk, kl, 100, math.exp(-3)) == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_bound_covers_the_best_of_very_many_coins_that_know_nothing() -> None:
     """Uniform prior over 10⁹ fair coins, Q on the luckiest in n = 50 rows: KL = log 10⁹ and the true risk is ½.
 
-    Without the divergence the same formula is wrong every time, so it is the divergence that is tested.
+    Without the divergence the same formula is wrong every time, so the test is one of the divergence.
     """
     n, coins, delta = 50, 1e9, 0.05
     at_most = binomial(n, 0.5).cumsum(0)[:-1]
     luckiest = -torch.expm1(coins * torch.log1p(-at_most))  # P(fewest errors ≤ k)
     uniform = torch.rand(2000, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
     risks = (torch.searchsorted(luckiest, uniform).double() / n).tolist()
-    held = [mcallester_bound(risk, math.log(coins), n, delta) >= 0.5 for risk in risks]
-    cheated = [mcallester_bound(risk, 0.0, n, delta) >= 0.5 for risk in risks]
-    assert sum(held) >= 0.95 * len(held)
-    assert sum(cheated) <= 0.05 * len(cheated)
+    bounded = [mcallester_bound(risk, math.log(coins), n, delta) >= 0.5 for risk in risks]
+    without_kl = [mcallester_bound(risk, 0.0, n, delta) >= 0.5 for risk in risks]
+    assert sum(bounded) >= 0.95 * len(bounded)
+    assert sum(without_kl) <= 0.05 * len(without_kl)
+
+
+def test_the_limit_of_a_mean_may_be_1() -> None:
+    """The divergence from every m < 1 is below log(1/δ), so that bisection reaches 1."""
+    assert chernoff_limit(0.5, 1, 1e-30) == 1
+    assert chernoff_limit(1.0, 50, 0.01) == 1
+
+
+@pytest.mark.parametrize(("p", "q"), [(0.0, 0.0), (0.0, 0.3), (0.2, 0.3), (1.0, 0.3), (1.0, 1.0), (0.5, 1.0)])
+def test_the_divergence_of_bernoulli_variables(p: float, q: float) -> None:
+    expected = kl_divergence(Bernoulli(torch.tensor(p).double()), Bernoulli(torch.tensor(q).double()))
+    assert _bernoulli_kl(p, q) == pytest.approx(float(expected), rel=1e-6)
 
 
 @pytest.mark.parametrize("p", [0.001, 0.03, 0.3, 0.5, 0.97])
@@ -170,6 +198,16 @@ def test_errors_of_many_classes_are_those_of_the_likeliest(scale: float) -> None
     assert torch.equal(Classifier(network, 7, 1.0).errors(weights, data), expected)
 
 
+def test_a_tie_between_the_two_most_likely_of_three_labels_is_an_error() -> None:
+    """Logits (1, 1, 0) give the probabilities 0.42, 0.42, 0.16: neither above ½ nor below a third."""
+    softmax = SoftmaxRegression(dimensions=1, classes=3, prior_std=1.0, draws=4, seed=0)
+    theta, ones = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64), torch.ones(3, 1, dtype=torch.float64)
+    assert bool(Classifier(softmax, 3, 1.0).errors(theta, labelled(ones, torch.arange(3))).all())
+    theta = torch.tensor([1.0, 0.9, 0.0], dtype=torch.float64)
+    wrong = Classifier(softmax, 3, 1.0).errors(theta, labelled(ones, torch.arange(3)))
+    assert wrong.tolist() == [False, True, True]
+
+
 FLIPPED = 0.1
 DIMENSIONS = 4
 
@@ -190,7 +228,7 @@ class Toy:
         return labelled(features, (features[:, 0] > 0) ^ flips)
 
     def overfitted(self, data: Tensor) -> MeanFieldGaussian:
-        """Narrow, about least squares."""
+        """Narrow, around the least-squares solution."""
         mean = torch.linalg.lstsq(data[:, :-1], 2 * data[:, -1:] - 1).solution.flatten()
         return MeanFieldGaussian(mean, torch.full_like(mean, 0.05))
 
@@ -202,7 +240,7 @@ class Toy:
 
 def test_the_true_risk_stays_below_the_bound_before_and_after_forgetting() -> None:
     toy, repetitions = Toy(rows=120), 40
-    held, naive, informative = 0, 0, 0
+    bounded, above_risk, informative = 0, 0, 0
     for repetition in range(repetitions):
         data = toy.data(seed=1000 + 2 * repetition)
         for rows in (data, data[:80]):
@@ -210,11 +248,11 @@ def test_the_true_risk_stays_below_the_bound_before_and_after_forgetting() -> No
             bound = bound_risk(toy.classifier, posterior, rows, seed=repetition, draws=50)
             assert bound.rows == len(rows)
             truth = toy.true_risk(posterior, seed=repetition)
-            held += bound.bound >= truth
-            naive += bound.risk >= truth
+            bounded += bound.bound >= truth
+            above_risk += bound.risk >= truth
             informative += not bound.vacuous
-    assert held >= 0.95 * 2 * repetitions
-    assert naive <= 0.8 * 2 * repetitions  # the empirical risk alone is no bound
+    assert bounded >= 0.95 * 2 * repetitions
+    assert above_risk <= 0.8 * 2 * repetitions  # the empirical risk alone is no bound
     assert informative == 2 * repetitions
 
 
@@ -238,8 +276,8 @@ def test_rows_picked_for_each_draw_give_the_risk_of_all() -> None:
     data = toy.data(seed=17)
     posterior = toy.overfitted(data)
     bound = bound_risk(toy.classifier, posterior, data, seed=18, draws=60)
-    angles = posterior.mean + posterior.std * normal(200, DIMENSIONS, seed=19)
-    expected = torch.stack([toy.classifier.errors(theta, data).double().mean() for theta in angles]).mean()
+    thetas = posterior.mean + posterior.std * normal(200, DIMENSIONS, seed=19)
+    expected = torch.stack([toy.classifier.errors(theta, data).double().mean() for theta in thetas]).mean()
     assert bound.rows == 20_000
     assert bound.risk == pytest.approx(float(expected), abs=0.005)
 

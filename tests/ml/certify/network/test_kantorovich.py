@@ -1,4 +1,4 @@
-"""Against dense matrices and third derivatives by automatic differentiation."""
+"""Sampled constants, against dense matrices and third derivatives by automatic differentiation."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def energy_of(network: Network) -> NetworkEnergy:
     return NetworkEnergy(network, learnable_rows(network, N), frozen_draws(posterior, DRAWS, seed=0))
 
 
-def theorem(energy: NetworkEnergy, missing: Tensor) -> SampledConstants:
-    std, generator = torch.full_like(missing, WIDTH), torch.Generator().manual_seed(0)
-    return sample_constants(energy, std, torch.arange(N), N, torch.zeros_like(missing), missing, generator)
+def constants(energy: NetworkEnergy, gap: Tensor) -> SampledConstants:
+    std, generator = torch.full_like(gap, WIDTH), torch.Generator().manual_seed(0)
+    return sample_constants(energy, std, torch.arange(N), N, torch.zeros_like(gap), gap, generator)
 
 
 def third_derivative(energy: NetworkEnergy, direction: Tensor) -> Tensor:
@@ -39,45 +39,45 @@ def third_derivative(energy: NetworkEnergy, direction: Tensor) -> Tensor:
         ]
         return -torch.stack(parts).sum()
 
-    def bent(at: Tensor) -> Tensor:
+    def curvature(at: Tensor) -> Tensor:
         return jvp(grad(misfit), (at,), (direction,))[1]
 
-    return jvp(bent, (torch.zeros_like(direction),), (direction,))[1]
+    return jvp(curvature, (torch.zeros_like(direction),), (direction,))[1]
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
-def test_along_the_way_to_the_minimum_the_third_derivative_is_that_of_the_network() -> None:
+def test_the_third_derivative_towards_the_minimum_is_that_of_the_network() -> None:
     energy = energy_of(OneLayer())
-    missing = 1e-4 * random_theta(energy.network, 3)
-    unit = missing / missing.norm()
+    gap = 1e-4 * random_theta(energy.network, 3)
+    unit = gap / gap.norm()
     along = float((WIDTH * third_derivative(energy, WIDTH * unit)).norm())
-    found = theorem(energy, missing)
-    assert along * (1 - 1e-3) <= found.lipschitz < 100 * along  # the largest of three directions
-    assert found.kantorovich == pytest.approx(found.lipschitz * float(missing.norm()) / WIDTH / found.lambda_min)
+    sampled = constants(energy, gap)
+    assert along * (1 - 1e-3) <= sampled.lipschitz < 100 * along  # the largest of three directions
+    assert sampled.kantorovich == pytest.approx(sampled.lipschitz * float(gap.norm()) / WIDTH / sampled.lambda_min)
 
 
-def test_the_least_curvature_is_exact_once_lanczos_has_seen_all_of_it() -> None:
+def test_the_least_curvature_is_exact_if_lanczos_spans_the_whole_space() -> None:
     energy = energy_of(OneLayer())  # 16 parameters, below the number of steps
     std = torch.full((16,), WIDTH, dtype=torch.float64)
     curvature = energy.curvature(torch.arange(N), 1.0)
     dense = torch.stack([std * curvature(std * unit) for unit in torch.eye(16, dtype=torch.float64)])
-    found = least_curvature(energy, std, torch.arange(N), N, torch.Generator().manual_seed(0))
-    assert found == pytest.approx(float(torch.linalg.eigvalsh(dense)[0]), rel=1e-6)
+    least = least_curvature(energy, std, torch.arange(N), N, torch.Generator().manual_seed(0))
+    assert least == pytest.approx(float(torch.linalg.eigvalsh(dense)[0]), rel=1e-6)
 
 
-def test_the_least_curvature_is_never_below_what_the_prior_gives() -> None:
+def test_the_least_curvature_is_never_below_that_of_the_prior() -> None:
     energy = energy_of(TINY)
     size = energy.network.parameter_count
     std = torch.full((size,), WIDTH, dtype=torch.float64)
     curvature = energy.curvature(torch.arange(N), 1.0)
     dense = torch.stack([std * curvature(std * unit) for unit in torch.eye(size, dtype=torch.float64)])
-    found = least_curvature(energy, std, torch.arange(N), N, torch.Generator().manual_seed(0))
-    assert (WIDTH / TINY.prior_std) ** 2 <= found <= float(torch.linalg.eigvalsh(dense)[0]) * (1 + 1e-9)
+    least = least_curvature(energy, std, torch.arange(N), N, torch.Generator().manual_seed(0))
+    assert (WIDTH / TINY.prior_std) ** 2 <= least <= float(torch.linalg.eigvalsh(dense)[0]) * (1 + 1e-9)
 
 
-def test_near_the_minimum_the_theorem_may_speak_and_far_away_it_cannot() -> None:
+def test_the_theorem_may_apply_near_the_minimum_and_cannot_far_away() -> None:
     energy = energy_of(TINY)
-    away = random_theta(TINY, 3)
-    assert 0 < theorem(energy, 1e-6 * away).kantorovich < 0.5
-    assert theorem(energy, away).kantorovich > 0.5
-    assert theorem(energy, 0 * away).kantorovich == 0
+    gap = random_theta(TINY, 3)
+    assert 0 < constants(energy, 1e-6 * gap).kantorovich < 0.5
+    assert constants(energy, gap).kantorovich > 0.5
+    assert constants(energy, 0 * gap).kantorovich == 0
