@@ -1,4 +1,4 @@
-"""Gradients against closed forms and against each other; training against an optimum in closed form, and on digits."""
+"""Gradients against closed forms and each other; training against a closed-form optimum, and on digits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Regression(Network):
         return dense_layers(self.dimensions, 1)
 
     def check_data(self, data: Tensor) -> None:
-        """Targets are no labels."""
+        """Accept any targets."""
 
     def score(self, outputs: Tensor, labels: Tensor) -> Tensor:
         return -(outputs.squeeze(1) - labels).square() / 2 - math.log(2 * math.pi) / 2
@@ -51,7 +51,7 @@ class Regression(Network):
 
 @dataclass(frozen=True)
 class Filter(Network):
-    """One convolution, two maps of 2×2; the score is a sum over places, or looks at all of them together."""
+    """One convolution with two 2×2 maps. The score is a sum over positions, or depends on all of them jointly."""
 
     together: bool
     prior_std: float = 0.8
@@ -84,24 +84,24 @@ def regression_rows(n: int, dimensions: int = 3) -> Tensor:
 
 
 def gradients(network: Network, rows: Tensor, config: BayesByBackprop, repeats: int) -> Tensor:
-    """∇F̂ in (μ, log σ), several times: (repeats, 2p)."""
+    """Return repeated estimates of ∇F̂ in (μ, log σ): (repeats, 2p)."""
     generator = torch.Generator().manual_seed(5)
     mean = (0.5 * normal(network.parameter_count, seed=2)).requires_grad_()
     log_std = (0.3 * normal(network.parameter_count, seed=3) - 1.0).requires_grad_()
-    found = []
+    estimates = []
     for _ in range(repeats):
         energy = estimate_energy(network, mean, log_std, rows, 50, config, generator)
-        found.append(torch.cat(torch.autograd.grad(energy, [mean, log_std])))
-    return torch.stack(found)
+        estimates.append(torch.cat(torch.autograd.grad(energy, [mean, log_std])))
+    return torch.stack(estimates)
 
 
 def gap(first: Tensor, second: Tensor) -> float:
-    """The largest difference of the means, in its own standard errors."""
+    """Return the largest difference of the means in standard errors."""
     error = (first.var(0) / len(first) + second.var(0) / len(second)).sqrt()
     return float(((first.mean(0) - second.mean(0)).abs() / error).max())
 
 
-def both(network: Network, rows: Tensor, repeats: int) -> tuple[Tensor, Tensor]:
+def local_and_sampled_gradients(network: Network, rows: Tensor, repeats: int) -> tuple[Tensor, Tensor]:
     config = dataclasses.replace(FULL_BATCH, draws=20)
     local = gradients(network, rows, config, repeats)
     return local, gradients(network, rows, dataclasses.replace(config, noise="weights"), repeats)
@@ -116,7 +116,7 @@ def test_the_energy_of_a_linear_model_is_the_closed_form(noise: str) -> None:
     """E_q (y - a)² = (y - E a)² + Σ x_j² σ_j² + σ_b²."""
     network, rows = Regression(), regression_rows(6)
     config = dataclasses.replace(FULL_BATCH, draws=100, noise=noise)
-    found = gradients(network, rows, config, 40)
+    estimates = gradients(network, rows, config, 40)
     x = torch.cat([rows[:, :-1], torch.ones(6, 1)], 1)
     mean = (0.5 * normal(4, seed=2)).requires_grad_()
     log_std = (0.3 * normal(4, seed=3) - 1.0).requires_grad_()
@@ -125,8 +125,8 @@ def test_the_energy_of_a_linear_model_is_the_closed_form(noise: str) -> None:
     misfit = (rows[:, -1] - x @ mean).square() + x.square() @ log_std.exp().square()
     energy = 50 * (misfit / 2).mean() + torch.distributions.kl_divergence(q, prior).sum()
     expected = torch.cat(torch.autograd.grad(energy, [mean, log_std], retain_graph=True))
-    assert float(((found.mean(0) - expected).abs() / (found.std(0) / math.sqrt(40))).max()) < 4.5
-    assert relative_error(found) < 0.02
+    assert float(((estimates.mean(0) - expected).abs() / (estimates.std(0) / math.sqrt(40))).max()) < 4.5
+    assert relative_error(estimates) < 0.02
     many = dataclasses.replace(config, draws=2_000)
     value = estimate_energy(network, mean, log_std, rows, 50, many, seeded())
     assert value.item() == pytest.approx(energy.item() + 25 * math.log(2 * math.pi), rel=0.03)
@@ -139,33 +139,33 @@ def test_without_rows_the_energy_is_the_distance_to_the_prior() -> None:
     assert energy.item() == pytest.approx(MeanFieldGaussian(mean, log_std.exp()).kl(prior), rel=1e-12)
 
 
-def test_dense_layers_both_noises_have_the_same_gradient_in_expectation() -> None:
+def test_both_kinds_of_noise_have_the_same_expected_gradient_for_dense_layers() -> None:
     network = MLP(dimensions=2, hidden=3, classes=3)
     rows = torch.cat([normal(4, 2, seed=4), torch.tensor([[0.0], [1.0], [2.0], [1.0]])], 1)
-    local, sampled = both(network, rows, 150)
+    local, sampled = local_and_sampled_gradients(network, rows, 150)
     assert relative_error(local) < 0.03
     assert relative_error(sampled) < 0.04
     assert gap(local, sampled) < 4.5
 
 
-def test_local_noise_is_the_quieter_one() -> None:
+def test_activation_noise_has_less_variance() -> None:
     rows = regression_rows(40)
-    local, sampled = both(Regression(), rows, 100)
+    local, sampled = local_and_sampled_gradients(Regression(), rows, 100)
     assert float(local.var(0).sum()) < 0.3 * float(sampled.var(0).sum())
 
 
-def test_convolutions_agree_on_what_each_place_says_alone() -> None:
+def test_both_kinds_of_noise_agree_for_scores_of_single_positions() -> None:
     rows = torch.cat([normal(3, 16, seed=4), torch.zeros(3, 1)], 1)
-    local, sampled = both(Filter(together=False), rows, 150)
+    local, sampled = local_and_sampled_gradients(Filter(together=False), rows, 150)
     assert relative_error(local) < 0.03
     assert relative_error(sampled) < 0.04
     assert gap(local, sampled) < 4.5
 
 
-def test_convolutions_lose_the_correlation_of_places() -> None:
-    """What the head of the file warns of, so that nobody takes the estimate for unbiased."""
+def test_activation_noise_ignores_the_correlation_of_positions() -> None:
+    """The bias that the module's docstring warns of."""
     rows = torch.cat([torch.ones(3, 16, dtype=torch.float64), torch.zeros(3, 1)], 1)
-    assert gap(*both(Filter(together=True), rows, 150)) > 10
+    assert gap(*local_and_sampled_gradients(Filter(together=True), rows, 150)) > 10
 
 
 def test_training_reaches_the_optimum_of_a_linear_model() -> None:
@@ -182,7 +182,7 @@ def test_training_reaches_the_optimum_of_a_linear_model() -> None:
 
 
 @pytest.mark.slow
-def test_minibatches_reach_it_too() -> None:
+def test_minibatches_reach_the_optimum_too() -> None:
     network, rows = Regression(), regression_rows(40)
     whole = train_network(network, rows, network.initial(seed=0), FULL_BATCH, seeded())
     config = dataclasses.replace(FULL_BATCH, batch_size=16)
@@ -235,21 +235,21 @@ def test_a_step_of_plain_descent_is_the_rate_over_n_times_the_gradient() -> None
     assert torch.allclose(moved.std.log(), start.std.log() - 0.5 / 40 * log_std.grad, rtol=1e-12)
 
 
-def test_every_step_is_told_and_the_seed_decides() -> None:
-    network, rows, told = Regression(), regression_rows(40), []
+def test_every_step_is_reported_and_the_seed_decides() -> None:
+    network, rows, steps = Regression(), regression_rows(40), []
     config = dataclasses.replace(FULL_BATCH, iterations=3)
 
     def run(seed: int, on_step: object = None) -> MeanFieldGaussian:
         generator = torch.Generator().manual_seed(seed)
         return train_network(network, rows, network.initial(seed=0), config, generator, on_step).posterior
 
-    first = run(0, lambda iteration, energy: told.append((iteration, energy)))
-    assert [iteration for iteration, _ in told] == [1, 2, 3]
+    first = run(0, lambda iteration, energy: steps.append((iteration, energy)))
+    assert [iteration for iteration, _ in steps] == [1, 2, 3]
     assert torch.equal(first.mean, run(0).mean)
     assert not torch.equal(first.mean, run(1).mean)
 
 
-def test_divergence_is_told_with_what_to_change() -> None:
+def test_divergence_is_refused_with_advice() -> None:
     network, rows = Regression(), regression_rows(40)
     config = dataclasses.replace(FULL_BATCH, optimiser="sgd", learning_rate=20.0, decay=1.0)
     with pytest.raises(NumericalFailure, match=r"diverged at iteration \d+.*lower the learning rate"):
@@ -275,7 +275,7 @@ def test_a_wrong_configuration_is_refused(changed: dict[str, object], message: s
         dataclasses.replace(FULL_BATCH, **changed)
 
 
-def test_what_does_not_fit_together_is_refused() -> None:
+def test_mismatched_arguments_are_refused() -> None:
     network, rows = Regression(), regression_rows(39)
     with pytest.raises(InvalidInput, match="batch_size is 40 for 39 rows"):
         train_network(network, rows, network.initial(seed=0), FULL_BATCH, seeded())

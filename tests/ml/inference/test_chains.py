@@ -114,7 +114,7 @@ def laplace(scene: Scene) -> Laplace:
 
 
 def std_ratio(samples: Tensor, laplace: Laplace) -> Tensor:
-    """Of the paper's mixture: 500 rows a component leave its posterior Gaussian to well within a per cent of width."""
+    """Return standard deviations relative to Laplace, which is accurate to 1 % for 500 rows per component."""
     narrow: Tensor = torch.linalg.inv(laplace.hessian).diagonal().sqrt()
     return samples.std(0) / narrow
 
@@ -143,7 +143,7 @@ def test_the_safe_defaults_fit_the_papers_mixture(scene: Scene, laplace: Laplace
     assert bool((nearest == torch.arange(4)).all())  # one labelling throughout
 
 
-def test_the_papers_settings() -> None:
+def test_the_settings_of_the_paper() -> None:
     for config, scale, power in (
         (PAPER_GMM_SGLD, 4.0, 0.15),
         (PAPER_GMM_SGHMC, 2.0, 0.15),
@@ -160,8 +160,8 @@ def test_the_papers_settings() -> None:
         assert (config.iterations, config.batch_size) == (10_000, 128)
 
 
-def test_minibatches_thinning_and_burn_in_by_hand() -> None:
-    """Three chains, each on seven rows of its own, ∇Ũ = θ/σ² + (n/7) Σ(θ - x); of 20 steps, 8, 11, 14, 17, 20 stay."""
+def test_minibatches_thinning_and_burn_in_agree_with_an_explicit_loop() -> None:
+    """Three chains, each on its own seven rows, ∇Ũ = θ/σ² + (n/7) Σ(θ - x); steps 8, 11, 14, 17, 20 are kept."""
     sampled = sample(PLAIN, ROWS, START, SHORT, seed(5)).sample_set
     generator, epsilon = seed(5), 0.5 / 60
     theta = START + 2 / math.sqrt(60) * torch.randn(3, 2, generator=generator, dtype=torch.float64)
@@ -177,15 +177,15 @@ def test_minibatches_thinning_and_burn_in_by_hand() -> None:
     assert sampled.chain.tolist() == [0] * 5 + [1] * 5 + [2] * 5
 
 
-def test_a_batch_names_no_row_twice_and_reaches_them_all() -> None:
+def test_a_batch_repeats_no_row_and_batches_cover_all_rows() -> None:
     drawn = chains._batches(50, 7, 20, seed(0))
     assert all(len(set(batch)) == 7 for batch in drawn.tolist())
     assert set(drawn.flatten().tolist()) == set(range(20))
     assert drawn[0].tolist() != drawn[1].tolist()
 
 
-def test_every_batch_is_as_likely() -> None:
-    """Of the 10 pairs of 5 rows each comes 1 time in 10: in 20,000 draws, 2,000 ± 42."""
+def test_every_batch_is_equally_likely() -> None:
+    """Each of the 10 pairs of 5 rows has probability 1/10: 2,000 ± 42 of 20,000 draws."""
     drawn = chains._batches(20_000, 2, 5, seed(0)).sort(1).values
     counts = torch.bincount(5 * drawn[:, 0] + drawn[:, 1])
     assert int((counts > 0).sum()) == 10
@@ -213,47 +213,47 @@ def test_the_width_reads_a_fifteenth_of_the_rows_that_sampling_reads(
 @pytest.mark.parametrize("algorithm", [SGLD(StepSize(0.5, 0.1)), SGHMC(StepSize(0.2, 0.1), 0.6)])
 def test_the_seed_decides(algorithm: SGLD | SGHMC) -> None:
     config = dataclasses.replace(SHORT, algorithm=algorithm)
-    one, again, other = (sample(PLAIN, ROWS, START, config, seed(value)) for value in (1, 1, 2))
-    assert torch.equal(one.sample_set.samples, again.sample_set.samples)
-    assert one.diagnostics == again.diagnostics
-    assert not torch.equal(one.sample_set.samples, other.sample_set.samples)
+    first, repeated, other = (sample(PLAIN, ROWS, START, config, seed(value)) for value in (1, 1, 2))
+    assert torch.equal(first.sample_set.samples, repeated.sample_set.samples)
+    assert first.diagnostics == repeated.diagnostics
+    assert not torch.equal(first.sample_set.samples, other.sample_set.samples)
 
 
-def test_without_jitter_plain_chains_start_at_the_start() -> None:
-    """A step of next to nothing leaves them there; with jitter they spread by that many n^(-1/2)."""
-    still = dataclasses.replace(SHORT, algorithm=SGLD(StepSize(1e-16, 0.0)), jitter=0.0, count=200)
-    assert torch.allclose(sample(PLAIN, ROWS, START, still, seed(0)).sample_set.mean, START, rtol=0, atol=1e-6)
-    spread = dataclasses.replace(still, jitter=3.0)
+def test_without_jitter_all_chains_start_at_the_same_point() -> None:
+    """Tiny steps leave the chains at their starts; `jitter` spreads these, in units of n^(-1/2)."""
+    static = dataclasses.replace(SHORT, algorithm=SGLD(StepSize(1e-16, 0.0)), jitter=0.0, count=200)
+    assert torch.allclose(sample(PLAIN, ROWS, START, static, seed(0)).sample_set.mean, START, rtol=0, atol=1e-6)
+    spread = dataclasses.replace(static, jitter=3.0)
     drawn = sample(PLAIN, ROWS, START, spread, seed(0)).sample_set
     assert float(drawn.samples.std()) == pytest.approx(3 / math.sqrt(60), rel=0.2)
 
 
-def test_preconditioned_chains_find_the_mode_from_a_start_nearby() -> None:
+def test_preconditioned_chains_are_centred_at_the_mode() -> None:
     mean, covariance = STIFF.posterior(ROWS)
-    still = dataclasses.replace(SAFE_SGLD, algorithm=SGLD(StepSize(1e-16, 0.0)), iterations=220, count=200)
-    drawn = sample(STIFF, ROWS, START, dataclasses.replace(still, jitter=0.0), seed(0)).sample_set
+    static = dataclasses.replace(SAFE_SGLD, algorithm=SGLD(StepSize(1e-16, 0.0)), iterations=220, count=200)
+    drawn = sample(STIFF, ROWS, START, dataclasses.replace(static, jitter=0.0), seed(0)).sample_set
     assert torch.allclose(drawn.mean, mean, rtol=0, atol=1e-6)
-    jittered = sample(STIFF, ROWS, START, still, seed(0)).sample_set
+    jittered = sample(STIFF, ROWS, START, static, seed(0)).sample_set
     spread = jittered.samples.std(0) / covariance.diagonal().sqrt()
     assert torch.allclose(spread, torch.full_like(spread, 2.0), rtol=0.2)
 
 
-def test_many_rows_are_sampled_for_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_width_of_many_rows_comes_from_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chains, "_WIDTH_ROWS", 20)
     config = dataclasses.replace(SAFE_SGLD, iterations=1_000)
     sampled = sample(PLAIN, ROWS, START, config, seed(0))
     assert sampled.diagnostics.width == pytest.approx(1.0, abs=0.15)
 
 
-def test_every_iteration_is_told() -> None:
-    told: list[tuple[int, float]] = []
+def test_every_iteration_is_reported() -> None:
+    steps: list[tuple[int, float]] = []
     config = dataclasses.replace(SHORT, algorithm=SGLD(StepSize(0.5, 0.5)))
-    sample(PLAIN, ROWS, START, config, seed(0), on_step=lambda *step: told.append(step))
-    assert [iteration for iteration, _ in told] == list(range(1, 21))
-    assert told[3][1] == 0.25 / 60
+    sample(PLAIN, ROWS, START, config, seed(0), on_step=lambda *step: steps.append(step))
+    assert [iteration for iteration, _ in steps] == list(range(1, 21))
+    assert steps[3][1] == 0.25 / 60
 
 
-def test_too_long_a_step_explodes_openly() -> None:
+def test_an_exploding_chain_is_a_numerical_failure() -> None:
     config = dataclasses.replace(SHORT, algorithm=SGLD(StepSize(50.0, 0.0)), iterations=2_000)
     with pytest.raises(NumericalFailure, match=r"exploded at iteration \d+: lower the scale of StepSize\(scale=50.0"):
         sample(PLAIN, ROWS, START, config, seed(0))
@@ -283,7 +283,7 @@ def test_a_likelihood_that_is_not_a_number_is_a_numerical_failure() -> None:
         ({"preconditioned": True, "algorithm": SGHMC(StepSize(0.4, 0.0), 0.4)}, "below the friction"),
     ],
 )
-def test_a_configuration_that_makes_no_sense_is_invalid_input(changes: dict[str, object], message: str) -> None:
+def test_an_invalid_configuration_is_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         dataclasses.replace(SHORT, **changes)  # type: ignore[arg-type]
 
@@ -299,12 +299,12 @@ def test_a_configuration_that_makes_no_sense_is_invalid_input(changes: dict[str,
         (ROWS[:6], START, SHORT, "batch_size 7 exceeds the 6 rows"),
     ],
 )
-def test_bad_input_is_invalid_input(data: Tensor, start: Tensor, config: Chains, message: str) -> None:
+def test_invalid_input_is_refused(data: Tensor, start: Tensor, config: Chains, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         sample(PLAIN, data, start, config, seed(0))
 
 
-def test_nothing_that_was_passed_in_changes() -> None:
+def test_the_arguments_are_not_changed() -> None:
     data, start = ROWS.clone(), START.clone()
     sampled = sample(PLAIN, data, start, dataclasses.replace(SHORT, preconditioned=True), seed(0))
     assert torch.equal(data, ROWS)

@@ -12,7 +12,7 @@ from ml.models.synthetic import synthetic_mixture
 from tests.ml.likelihoods import LinearRegression, Mixture, regression_data
 
 
-def test_on_a_conjugate_model_it_is_the_posterior() -> None:
+def test_it_is_the_posterior_of_a_conjugate_model() -> None:
     data = regression_data(200, 5, torch.Generator().manual_seed(0))
     mean, covariance = LinearRegression(5).posterior(data)
     start = torch.full((5,), 30.0, dtype=torch.float64)
@@ -23,7 +23,7 @@ def test_on_a_conjugate_model_it_is_the_posterior() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_from_where_the_hessian_is_indefinite_it_still_finds_a_mode(seed: int) -> None:
+def test_a_mode_is_reached_from_an_indefinite_hessian(seed: int) -> None:
     data = synthetic_mixture(400, seed=1)[0]
     potential = Potential(Mixture(), data)
     start = 0.5 * torch.randn(8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -35,14 +35,14 @@ def test_from_where_the_hessian_is_indefinite_it_still_finds_a_mode(seed: int) -
     assert torch.equal(fitted.hessian, potential.hessian(fitted.mode))
 
 
-def test_a_saddle_is_no_mode() -> None:
-    """Four components on one spot: the gradient never parts them."""
+def test_a_saddle_is_a_numerical_failure() -> None:
+    """Four equal components, which the gradient never separates."""
     potential = Potential(Mixture(), synthetic_mixture(400, seed=1)[0])
     with pytest.raises(NumericalFailure, match="saddle"):
         fit_laplace(potential, torch.zeros(8, dtype=torch.float64))
 
 
-def test_data_that_overflow_are_a_numerical_failure() -> None:
+def test_data_that_overflow_is_a_numerical_failure() -> None:
     data = torch.tensor([[math.inf, 1.0], [1.0, 2.0]], dtype=torch.float64)
     with pytest.raises(NumericalFailure, match="scale of the prior"):
         fit_laplace(Potential(Mixture(), data), torch.zeros(8, dtype=torch.float64))

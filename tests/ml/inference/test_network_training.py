@@ -16,18 +16,18 @@ TRAINING = replace(SAFE_BNN, iterations=200, decay=1.0, learning_rate=2e-2)
 DESCENT = AveragedDescent(300, 200, learning_rate=1e-3)
 
 
-def test_training_ends_nearer_to_rest_than_descent_by_minibatches_does() -> None:
+def test_training_ends_nearer_to_the_minimum_than_descent_by_minibatches() -> None:
     data, generator = learnable_rows(NETWORK, 400).float(), torch.Generator().manual_seed(3)
-    trembling = train_network(NETWORK, data, NETWORK.initial(3), TRAINING, generator).posterior
-    rested = converge_means(NETWORK, trembling, data, generator, DESCENT)
-    assert torch.equal(rested.std, trembling.std)
-    residuals = [check_network(NETWORK, found, data).numbers["residual"] for found in (trembling, rested)]
+    trained = train_network(NETWORK, data, NETWORK.initial(3), TRAINING, generator).posterior
+    converged = converge_means(NETWORK, trained, data, generator, DESCENT)
+    assert torch.equal(converged.std, trained.std)
+    residuals = [check_network(NETWORK, posterior, data).numbers["residual"] for posterior in (trained, converged)]
     assert residuals[1] < 0.8 * residuals[0]
-    whole = train_to_convergence(NETWORK, data, 3, TRAINING, DESCENT)
-    assert torch.equal(whole.mean, rested.mean)
+    combined = train_to_convergence(NETWORK, data, 3, TRAINING, DESCENT)
+    assert torch.equal(combined.mean, converged.mean)
 
 
-def test_fewer_rows_than_a_batch_are_a_batch_and_steps_are_counted_through() -> None:
+def test_batches_shrink_to_the_rows_and_steps_are_counted_over_both_phases() -> None:
     steps: list[int] = []
     train_to_convergence(
         NETWORK,

@@ -19,7 +19,7 @@ def test_the_friction_decays_with_the_square_root_of_the_step() -> None:
     assert sghmc.friction_at(1000) / 0.4 == pytest.approx(math.sqrt(decay), rel=1e-14)
 
 
-def test_the_recursion_as_the_paper_writes_it() -> None:
+def test_the_recursion_of_the_paper() -> None:
     """θ_{t+1} = θ_t + v_t, v_{t+1} = (1-α_t) v_t - η_t ∇Ũ(θ_t) + N(0, 2α_tη_t), v_0 ~ N(0, η_0), from the same seed."""
     scale, power, n, alpha_0 = 0.7, 0.15, 5, 0.4
     start = torch.tensor([[1.0, -2.0, 0.5], [0.0, 3.0, 1.0]], dtype=torch.float64)
@@ -28,16 +28,16 @@ def test_the_recursion_as_the_paper_writes_it() -> None:
     theta, v = start, math.sqrt(scale / n) * torch.randn(2, 3, generator=generator, dtype=torch.float64)
     for t, walked in enumerate(islice(walk, 6), 1):
         eta, alpha = scale * t**-power / n, alpha_0 * t ** (-power / 2)
-        drawn = torch.randn(2, 3, generator=generator, dtype=torch.float64)
-        theta, v = theta + v, (1 - alpha) * v - eta * torch.sin(theta) + math.sqrt(2 * alpha * eta) * drawn
+        noise = torch.randn(2, 3, generator=generator, dtype=torch.float64)
+        theta, v = theta + v, (1 - alpha) * v - eta * torch.sin(theta) + math.sqrt(2 * alpha * eta) * noise
         assert torch.allclose(walked, theta, rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize(("reach", "friction"), [(0.01, 0.4), (0.1, 0.4), (0.2, 0.6), (0.35, 0.4), (0.001, 0.9)])
-def test_the_widening_is_that_of_the_recursion(reach: float, friction: float) -> None:
+@pytest.mark.parametrize(("k", "friction"), [(0.01, 0.4), (0.1, 0.4), (0.2, 0.6), (0.35, 0.4), (0.001, 0.9)])
+def test_the_variance_inflation_is_that_of_the_recursion(k: float, friction: float) -> None:
     """On U = λθ²/2 the recursion is linear: with its matrix A, the covariance of (θ, v) solves P = APAᵀ + Q."""
     curvature, n = 50.0, 200
-    sghmc = SGHMC(StepSize(reach / curvature * n, 0.0), friction)
+    sghmc = SGHMC(StepSize(k / curvature * n, 0.0), friction)
     eta = sghmc.step_size.at(1, n)
     theta, v = torch.eye(2, dtype=torch.float64)  # what becomes of (1, 0) and of (0, 1)
     after = step(Motion(theta, v), curvature * theta, eta, friction, torch.zeros_like(theta))
@@ -54,7 +54,7 @@ def test_a_step_beyond_the_friction_is_unstable() -> None:
 
 
 @pytest.mark.parametrize("curvature", [0.0, 4.0])
-def test_the_known_curvature_takes_off_the_excess_width(curvature: float) -> None:
+def test_a_known_curvature_removes_the_excess_variance(curvature: float) -> None:
     start = torch.zeros(40_000, 1, dtype=torch.float64)
     sghmc = SGHMC(StepSize(0.2, 0.0), 0.6)
     walk = sghmc.walk(lambda t: 4 * t, start, 4, torch.Generator().manual_seed(0), curvature)
@@ -65,6 +65,6 @@ def test_the_known_curvature_takes_off_the_excess_width(curvature: float) -> Non
 
 
 @pytest.mark.parametrize("friction", [0.0, 1.0, -0.1, math.nan])
-def test_a_friction_that_makes_no_sense_is_invalid_input(friction: float) -> None:
+def test_a_friction_outside_its_range_is_invalid_input(friction: float) -> None:
     with pytest.raises(InvalidInput, match="friction"):
         SGHMC(StepSize(1.0, 0.0), friction)

@@ -36,7 +36,7 @@ def test_training_ends_at_a_minimum_near_the_classes(scene: Scene) -> None:
     assert float(torch.cdist(classes, trained.posterior.mean).amin(1).max()) < 0.15
 
 
-def test_every_seed_ends_in_the_same_minimum(scene: Scene) -> None:
+def test_every_seed_reaches_the_same_minimum(scene: Scene) -> None:
     energies = []
     for seed in range(8):
         trained = train(scene.family, scene.data, scene.family.initial(scene.data, seed))
@@ -44,7 +44,7 @@ def test_every_seed_ends_in_the_same_minimum(scene: Scene) -> None:
     assert max(energies) - min(energies) < 1e-7
 
 
-def test_tolerance_zero_goes_to_the_floor_of_rounding(scene: Scene) -> None:
+def test_tolerance_zero_trains_to_rounding_accuracy(scene: Scene) -> None:
     exact = train(scene.family, scene.data, scene.start, tolerance=0.0)
     loose = train(scene.family, scene.data, scene.start, tolerance=1e-3)
     assert exact.gradient_norm < 1e-10
@@ -52,14 +52,14 @@ def test_tolerance_zero_goes_to_the_floor_of_rounding(scene: Scene) -> None:
     assert float((loose.posterior.flat() - exact.posterior.flat()).norm()) < 1e-3
 
 
-def test_every_iteration_is_told(scene: Scene) -> None:
-    told: list[tuple[int, float]] = []
-    trained = train(scene.family, scene.data, scene.start, on_step=lambda i, length: told.append((i, length)))
-    assert [iteration for iteration, _ in told] == list(range(1, trained.iterations + 1))
-    assert told[-1][1] <= 1e-10 < told[0][1]
+def test_every_iteration_is_reported(scene: Scene) -> None:
+    steps: list[tuple[int, float]] = []
+    trained = train(scene.family, scene.data, scene.start, on_step=lambda i, length: steps.append((i, length)))
+    assert [iteration for iteration, _ in steps] == list(range(1, trained.iterations + 1))
+    assert steps[-1][1] <= 1e-10 < steps[0][1]
 
 
-def test_sweeps_go_on_where_newton_cannot_start(scene: Scene) -> None:
+def test_sweeps_continue_where_newton_cannot_start(scene: Scene) -> None:
     """From one forgotten class the Hessian is indefinite for many sweeps; training must still find the minimum."""
     retained = scene.data[scene.labels != 0]
     before = scene.family.expand(scene.posterior, retained)
@@ -80,7 +80,7 @@ def test_a_start_that_leads_to_a_saddle_is_a_numerical_failure(scene: Scene) -> 
     ("limit", "message"),
     [("_MAX_SWEEPS", "did not converge in 1 sweeps"), ("_MAX_NEWTON_STEPS", "Newton's method did not converge in 1")],
 )
-def test_what_does_not_settle_is_a_numerical_failure(
+def test_training_that_does_not_converge_is_a_numerical_failure(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, limit: str, message: str
 ) -> None:
     monkeypatch.setattr(variational, limit, 1)

@@ -1,4 +1,4 @@
-"""Attacks on a family's bounds, and an energy with frozen noise written a second time, from its likelihood."""
+"""Attacks on a family's bounds, and a second implementation of frozen-noise energies from the likelihood."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ class Regression(Family, Likelihood, Protocol):
 
 
 def frozen_data_energy(family: Regression, noise: Tensor, data: Tensor) -> Energy:
+    """Return the rows' part of the energy under this noise."""
+
     def energy(flat: Tensor) -> Tensor:
         mean, std = flat.chunk(2)
         losses = [-family.log_likelihood(mean + std * epsilon, data).sum() for epsilon in noise]
@@ -35,29 +37,29 @@ def frozen_data_energy(family: Regression, noise: Tensor, data: Tensor) -> Energ
     return energy
 
 
-def with_prior(family: Regression, of_data: Energy) -> Energy:
+def with_prior(family: Regression, data_energy: Energy) -> Energy:
     def energy(flat: Tensor) -> Tensor:
         mean, std = flat.chunk(2)
         prior = Normal(torch.zeros_like(mean), family.prior_std * torch.ones_like(mean))
-        return of_data(flat) + kl_divergence(Normal(mean, std), prior).sum()
+        return data_energy(flat) + kl_divergence(Normal(mean, std), prior).sum()
 
     return energy
 
 
-def leave_the_prior_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the bound on the third derivative, so that the rows' part has nothing to hide behind."""
+def omit_prior(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove the prior from the bound on the third derivative, so that the rows' part is tested alone."""
     monkeypatch.setattr(WeightPrior, "third_derivative", lambda _prior, at, _radius: torch.zeros_like(at.std.flatten()))
 
 
-def lost_digits(at: Expansion, gradient: Sequence[mpmath.mpf], curvature: mpmath.matrix) -> tuple[float, float]:
-    """The norms of what is left of a computed gradient and Hessian after subtracting exact ones."""
-    of_gradient = [float(mpmath.mpf(a) - b) for a, b in zip(at.gradient.tolist(), gradient, strict=True)]
-    of_hessian = [
+def expansion_errors(at: Expansion, gradient: Sequence[mpmath.mpf], curvature: mpmath.matrix) -> tuple[float, float]:
+    """Return the norms of the differences between a computed gradient and Hessian and exact ones."""
+    gradient_errors = [float(mpmath.mpf(a) - b) for a, b in zip(at.gradient.tolist(), gradient, strict=True)]
+    hessian_errors = [
         [float(mpmath.mpf(value) - curvature[i, j]) for j, value in enumerate(row)]
         for i, row in enumerate(at.hessian.tolist())
     ]
-    lost = torch.tensor(of_gradient, dtype=torch.float64), torch.tensor(of_hessian, dtype=torch.float64)
-    return float(lost[0].norm()), float(torch.linalg.matrix_norm(lost[1], 2))
+    vector, matrix = (torch.tensor(errors, dtype=torch.float64) for errors in (gradient_errors, hessian_errors))
+    return float(vector.norm()), float(torch.linalg.matrix_norm(matrix, 2))
 
 
 def unit(vector: Tensor) -> Tensor:
@@ -69,7 +71,7 @@ def random_unit(like: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def third_derivative(energy: Energy, point: Tensor, direction: Tensor) -> Tensor:
-    """d³/dt³ of the energy along the direction."""
+    """Return d³/dt³ of the energy along the direction."""
     t = torch.zeros((), dtype=torch.float64, requires_grad=True)
     value = energy(point + t * direction)
     for _ in range(3):
@@ -78,41 +80,41 @@ def third_derivative(energy: Energy, point: Tensor, direction: Tensor) -> Tensor
 
 
 def random_attack(energy: Energy, centre: Tensor, radius: float, tries: int = 60) -> float:
-    """The largest third derivative met at random points of the ball, in random directions."""
+    """Return the largest third derivative at random points of the ball, in random directions."""
     generator = torch.Generator().manual_seed(0)
-    reached = 0.0
+    largest = 0.0
     for _ in range(tries):
         length = radius * float(torch.rand((), generator=generator))
         point = centre + length * random_unit(centre, generator)
         value = third_derivative(energy, point, random_unit(centre, generator))
-        reached = max(reached, abs(float(value.detach())))
-    return reached
+        largest = max(largest, abs(float(value.detach())))
+    return largest
 
 
 def ascent_attack(energy: Energy, centre: Tensor, radius: float, starts: int = 4, steps: int = 30) -> float:
-    """The largest third derivative met by ascending in point and direction at once."""
+    """Return the largest third derivative largest by gradient ascent in point and direction."""
     generator = torch.Generator().manual_seed(1)
-    reached = 0.0
+    largest = 0.0
     for _ in range(starts):
         direction, offset = random_unit(centre, generator), torch.zeros_like(centre)
         for _ in range(steps):
             direction.requires_grad_()
             offset.requires_grad_()
             value = third_derivative(energy, centre + offset, unit(direction))
-            reached = max(reached, abs(float(value.detach())))
+            largest = max(largest, abs(float(value.detach())))
             up_direction, up_offset = torch.autograd.grad(value.abs(), (direction, offset))
             direction = unit(direction.detach() + 0.3 * unit(up_direction))
             offset = offset.detach() + 0.2 * radius * unit(up_offset)
             offset = offset * min(1.0, radius / float(offset.norm()))
-    return reached
+    return largest
 
 
 def largest_bound_within(family: Family, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
-    """The largest bound at points on the edge of the ball, each with no ball of its own."""
+    """Return the largest bound, with radius 0, at points on the boundary of the ball."""
     generator = torch.Generator().manual_seed(2)
     flat = posterior.flat()
-    moved = [posterior.with_flat(flat + radius * random_unit(flat, generator)) for _ in range(200)]
-    return max(family.lipschitz(one, data, 0.0) for one in moved)
+    boundary = [posterior.with_flat(flat + radius * random_unit(flat, generator)) for _ in range(200)]
+    return max(family.lipschitz(point, data, 0.0) for point in boundary)
 
 
 def random_posterior(shape: tuple[int, ...], seed: int, std: float = 0.3) -> MeanFieldGaussian:
@@ -122,7 +124,7 @@ def random_posterior(shape: tuple[int, ...], seed: int, std: float = 0.3) -> Mea
 
 
 def certified_ratios(family: Family, data: Tensor, share: float, epsilon: float, seeds: range) -> list[float]:
-    """Forget random rows; the certified bound over the KL to a retraining, which must come out at least 1."""
+    """Forget random rows, and return the certified bounds over the KL to retraining. Each must be at least 1."""
     start = family.initial(data, 0)
     posterior, ratios = train(family, data, start, tolerance=0.0).posterior, []
     for seed in seeds:

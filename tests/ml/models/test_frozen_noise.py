@@ -34,7 +34,7 @@ def test_signs_are_not_all_alike_with_a_single_pair() -> None:
     assert abs(float(noise[0].mean())) < 3 / math.sqrt(200)
 
 
-def test_the_seed_decides_and_the_global_generator_does_not() -> None:
+def test_the_noise_depends_on_the_seed_and_not_on_the_global_generator() -> None:
     frozen_noise.cache_clear()
     first = frozen_noise(8, 5, 1, CPU).clone()
     frozen_noise.cache_clear()
@@ -52,9 +52,9 @@ def test_pulling_back_is_the_chain_rule() -> None:
     roots = torch.randn(6, 4, 4, generator=generator, dtype=torch.float64)
     curvatures = roots @ roots.transpose(1, 2)
     jacobians = [torch.cat([torch.eye(4, dtype=torch.float64), torch.diag(epsilon)], 1) for epsilon in noise]
-    pulled = torch.stack([e.T @ g for e, g in zip(jacobians, gradients, strict=True)]).mean(0)
-    bent = torch.stack([e.T @ c @ e for e, c in zip(jacobians, curvatures, strict=True)]).mean(0)
-    assert torch.allclose(pull_back(noise, gradients), pulled, rtol=0, atol=1e-14)
+    gradient = torch.stack([e.T @ g for e, g in zip(jacobians, gradients, strict=True)]).mean(0)
+    curvature = torch.stack([e.T @ c @ e for e, c in zip(jacobians, curvatures, strict=True)]).mean(0)
+    assert torch.allclose(pull_back(noise, gradients), gradient, rtol=0, atol=1e-14)
     lifted = pull_back_curvature(noise, curvatures)
-    assert torch.allclose(lifted, bent, rtol=0, atol=1e-13)
+    assert torch.allclose(lifted, curvature, rtol=0, atol=1e-13)
     assert torch.equal(lifted, lifted.T)

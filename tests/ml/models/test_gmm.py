@@ -18,7 +18,9 @@ from tests.ml.conftest import Scene, data_energy, energy, random_posterior
 SHAPES = [(1, 1), (1, 3), (3, 1), (4, 2), (3, 5)]
 
 
-def drawn(components: int, dimensions: int, rows: int = 40) -> tuple[GaussianMixture, MeanFieldGaussian, torch.Tensor]:
+def random_setting(
+    components: int, dimensions: int, rows: int = 40
+) -> tuple[GaussianMixture, MeanFieldGaussian, torch.Tensor]:
     generator = torch.Generator().manual_seed(10 * components + dimensions)
     data = 1.5 * torch.randn(rows, dimensions, generator=generator, dtype=torch.float64)
     return GaussianMixture(components, dimensions, 1.3), random_posterior(components, dimensions, generator), data
@@ -26,7 +28,7 @@ def drawn(components: int, dimensions: int, rows: int = 40) -> tuple[GaussianMix
 
 @pytest.mark.parametrize(("components", "dimensions"), SHAPES)
 def test_energy_gradient_and_hessian_agree_with_automatic_differentiation(components: int, dimensions: int) -> None:
-    family, posterior, data = drawn(components, dimensions)
+    family, posterior, data = random_setting(components, dimensions)
     at = family.expand(posterior, data)
 
     def reference(flat: torch.Tensor) -> torch.Tensor:
@@ -40,8 +42,8 @@ def test_energy_gradient_and_hessian_agree_with_automatic_differentiation(compon
 
 
 @pytest.mark.parametrize(("components", "dimensions"), SHAPES)
-def test_the_differentiable_energy_is_the_one_that_is_expanded(components: int, dimensions: int) -> None:
-    family, posterior, data = drawn(components, dimensions)
+def test_the_differentiable_energy_agrees_with_the_expansion(components: int, dimensions: int) -> None:
+    family, posterior, data = random_setting(components, dimensions)
     at, flat = family.expand(posterior, data), posterior.flat()
 
     def differentiable(flat: torch.Tensor) -> torch.Tensor:
@@ -54,7 +56,7 @@ def test_the_differentiable_energy_is_the_one_that_is_expanded(components: int, 
 
 @pytest.mark.parametrize(("components", "dimensions"), SHAPES)
 def test_the_gradient_of_a_group_leaves_the_prior_out(components: int, dimensions: int) -> None:
-    family, posterior, data = drawn(components, dimensions)
+    family, posterior, data = random_setting(components, dimensions)
     expected = grad(lambda flat: data_energy(family, flat, data[:7]))(posterior.flat())
     assert torch.allclose(family.group_gradient(posterior, data[:7]), expected, rtol=0, atol=1e-12)
 
@@ -88,18 +90,18 @@ def test_chunks_change_nothing_but_rounding(scene: Scene, monkeypatch: pytest.Mo
     assert torch.allclose(scene.family.group_gradient(scene.posterior, data), whole_group, atol=1e-11)
 
 
-def test_sweeps_never_raise_the_energy_and_stop_where_the_gradient_does(scene: Scene) -> None:
+def test_sweeps_never_raise_the_energy_and_stop_at_the_minimum(scene: Scene) -> None:
     posterior, energies = scene.start, []
     for _ in range(12):
         energies.append(scene.family.expand(posterior, scene.data).energy)
         posterior = scene.family.sweep(posterior, scene.data)
     assert all(later <= earlier + 1e-9 for earlier, later in pairwise(energies))
     assert energies[0] - energies[-1] > 1
-    still = scene.family.sweep(scene.posterior, scene.data)
-    assert float((still.flat() - scene.posterior.flat()).norm()) < 1e-12
+    swept = scene.family.sweep(scene.posterior, scene.data)
+    assert float((swept.flat() - scene.posterior.flat()).norm()) < 1e-12
 
 
-def test_the_start_is_made_of_rows_and_decided_by_the_seed(scene: Scene) -> None:
+def test_the_initial_means_are_rows_chosen_by_the_seed(scene: Scene) -> None:
     start = scene.family.initial(scene.data, seed=5)
     assert torch.equal(start.flat(), scene.family.initial(scene.data, seed=5).flat())
     assert not torch.equal(start.mean, scene.family.initial(scene.data, seed=6).mean)
@@ -107,7 +109,7 @@ def test_the_start_is_made_of_rows_and_decided_by_the_seed(scene: Scene) -> None
     assert torch.allclose(start.std, torch.full((4, 2), (1 + 500) ** -0.5, dtype=torch.float64))
 
 
-def test_the_start_spreads_over_separate_classes() -> None:
+def test_the_initial_means_spread_over_separate_classes() -> None:
     """k-means++ picks one row of each of three far-away clumps, whatever the seed; uniform picks would often not."""
     clumps = torch.tensor([[0.0], [1000.0], [-1000.0]], dtype=torch.float64)
     data = (clumps + torch.linspace(0, 1, 20, dtype=torch.float64)).reshape(-1, 1)
@@ -122,11 +124,11 @@ def test_equal_rows_still_give_a_start() -> None:
 
 
 def test_far_away_rows_do_not_overflow() -> None:
-    family, posterior, _ = drawn(3, 2)
+    family, posterior, _ = random_setting(3, 2)
     at = family.expand(posterior, torch.full((5, 2), 1e50, dtype=torch.float64))
     assert math.isfinite(at.energy)
     assert bool(torch.isfinite(at.hessian).all())
-    assert at.rounding.gradient == math.inf  # float64 says nothing there, and the bound admits it
+    assert at.rounding.gradient == math.inf  # float64 has no digits left there, and the bound says so
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Bounds are attacked: by random points and directions, by ascent, and by arithmetic in fifty digits."""
+"""Attacks on the bounds: random points and directions, gradient ascent, and arithmetic in fifty digits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Setting = tuple[GaussianMixture, MeanFieldGaussian, Tensor, float]
 
 
 def setting(components: int, dimensions: int, std: float, share: float) -> Setting:
-    """Overlapping components, few rows, and a ball that reaches `share` of the way to the smallest std."""
+    """Return overlapping components, few rows, and a ball whose radius is `share` of the smallest std."""
     generator = torch.Generator().manual_seed(components * 100 + dimensions)
     posterior = random_posterior(components, dimensions, generator, std)
     data = 1.5 * torch.randn(25, dimensions, generator=generator, dtype=torch.float64)
@@ -25,7 +25,7 @@ def setting(components: int, dimensions: int, std: float, share: float) -> Setti
 
 
 def distant(mean: float, std: float, radius: float) -> Setting:
-    """Components far apart and rows between them: third powers of the distance tell, and responsibilities move fast."""
+    """Return distant components with rows between them: cubes of distances dominate, responsibilities change fast."""
     posterior = MeanFieldGaussian(
         torch.tensor([[-mean], [mean]], dtype=torch.float64), torch.full((2, 1), std, dtype=torch.float64)
     )
@@ -34,7 +34,7 @@ def distant(mean: float, std: float, radius: float) -> Setting:
 
 
 def near(radius: float) -> Setting:
-    """Two components almost on top of each other, rows at their middle: the covariance outweighs the third cumulant."""
+    """Return two almost equal components with rows midway: the covariance outweighs the third cumulant."""
     posterior = MeanFieldGaussian(
         torch.tensor([[-0.05], [0.05]]).double(), torch.full((2, 1), 0.3, dtype=torch.float64)
     )
@@ -61,7 +61,7 @@ def unit(vector: Tensor) -> Tensor:
 
 
 def third_derivatives(family: GaussianMixture, point: Tensor, direction: Tensor, data: Tensor) -> tuple[Tensor, Tensor]:
-    """d³/dt³ along the direction, of the rows' part of the energy and of the whole."""
+    """Return d³/dt³ along the direction, of the rows' part of the energy and of the whole energy."""
     results = []
     for function in (data_energy, energy):
         t = torch.zeros((), dtype=torch.float64, requires_grad=True)
@@ -84,9 +84,9 @@ def test_no_random_third_derivative_in_the_ball_exceeds_the_bound(
         direction = unit(torch.randn(len(flat), generator=generator, dtype=torch.float64))
         offset = unit(torch.randn(len(flat), generator=generator, dtype=torch.float64))
         length = radius * float(torch.rand((), generator=generator))
-        of_rows, of_all = third_derivatives(family, flat + length * offset, direction, data)
-        assert abs(float(of_rows.detach())) <= rows
-        assert abs(float(of_all.detach())) <= whole
+        rows_value, whole_value = third_derivatives(family, flat + length * offset, direction, data)
+        assert abs(float(rows_value.detach())) <= rows
+        assert abs(float(whole_value.detach())) <= whole
 
 
 @pytest.mark.parametrize(("family", "posterior", "data", "radius"), SETTINGS)
@@ -95,21 +95,21 @@ def test_ascent_on_point_and_direction_does_not_exceed_the_bound(
 ) -> None:
     generator = torch.Generator().manual_seed(1)
     rows = family.lipschitz(posterior, data, radius) - prior_part(posterior, radius)
-    flat, reached = posterior.flat(), 0.0
+    flat, largest = posterior.flat(), 0.0
     for _ in range(4):
         direction = unit(torch.randn(len(flat), generator=generator, dtype=torch.float64))
         offset = torch.zeros_like(flat)
         for _ in range(40):
             direction.requires_grad_()
             offset.requires_grad_()
-            of_rows, _ = third_derivatives(family, flat + offset, unit(direction), data)
-            reached = max(reached, abs(float(of_rows.detach())))
-            up_direction, up_offset = torch.autograd.grad(of_rows, (direction, offset))
+            rows_value, _ = third_derivatives(family, flat + offset, unit(direction), data)
+            largest = max(largest, abs(float(rows_value.detach())))
+            up_direction, up_offset = torch.autograd.grad(rows_value, (direction, offset))
             direction = unit(direction.detach() + 0.3 * unit(up_direction))
             offset = offset.detach() + 0.2 * radius * unit(up_offset)
             offset = offset * min(1.0, radius / float(offset.norm()))
-    assert reached <= rows
-    assert reached >= rows / 200  # the attack got somewhere, and the bound is not vacuous
+    assert largest <= rows
+    assert largest >= rows / 200  # the attack succeeds, so the bound is not vacuous
 
 
 @pytest.mark.parametrize(("family", "posterior", "data", "radius"), SETTINGS)
@@ -141,8 +141,8 @@ def test_the_prior_part_is_reached() -> None:
     posterior = MeanFieldGaussian(torch.zeros(1, 1, dtype=torch.float64), torch.full((1, 1), 0.5, dtype=torch.float64))
     data = torch.zeros(3, 1, dtype=torch.float64)
     edge, direction = torch.tensor([0.0, 0.4], dtype=torch.float64), torch.tensor([0.0, 1.0], dtype=torch.float64)
-    _, of_all = third_derivatives(family, edge, direction, data)
-    assert family.lipschitz(posterior, data, 0.1) == pytest.approx(abs(float(of_all.detach())), rel=1e-9)
+    _, whole_value = third_derivatives(family, edge, direction, data)
+    assert family.lipschitz(posterior, data, 0.1) == pytest.approx(abs(float(whole_value.detach())), rel=1e-9)
 
 
 def test_the_bound_grows_with_the_ball_and_ends_where_a_std_reaches_zero() -> None:
@@ -156,7 +156,7 @@ def test_the_bound_grows_with_the_ball_and_ends_where_a_std_reaches_zero() -> No
 
 
 def rounding_errors(family: GaussianMixture, posterior: MeanFieldGaussian, data: Tensor) -> tuple[Tensor, Tensor]:
-    """What is left of the computed gradient and Hessian after subtracting the same formulas in fifty digits."""
+    """Return the differences of the computed gradient and Hessian from the same formulas in fifty digits."""
     at = family.expand(posterior, data)
     exact = [mpmath.mpf(value) for value in posterior.flat().tolist()]
     half, dims, size = len(exact) // 2, family.dimensions, len(exact)
@@ -178,11 +178,11 @@ def rounding_errors(family: GaussianMixture, posterior: MeanFieldGaussian, data:
             for j in range(size):
                 product = phi[owner[i]] * u[i] * u[j]
                 curvature[i, j] += product * phi[owner[j]] - (product if owner[i] == owner[j] else 0)
-    of_gradient = [float(mpmath.mpf(a) - b) for a, b in zip(at.gradient.tolist(), gradient, strict=True)]
-    of_hessian = [
+    gradient_error = [float(mpmath.mpf(a) - b) for a, b in zip(at.gradient.tolist(), gradient, strict=True)]
+    hessian_error = [
         [float(mpmath.mpf(float(at.hessian[i, j])) - curvature[i, j]) for j in range(size)] for i in range(size)
     ]
-    return torch.tensor(of_gradient, dtype=torch.float64), torch.tensor(of_hessian, dtype=torch.float64)
+    return torch.tensor(gradient_error, dtype=torch.float64), torch.tensor(hessian_error, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("apart", [1.0, 1e2, 1e4])
@@ -193,15 +193,15 @@ def test_rounding_stays_within_its_a_priori_bound(apart: float) -> None:
     posterior = MeanFieldGaussian(posterior.mean / apart + away, posterior.std)
     rounding = family.expand(posterior, data / apart).rounding
     with mpmath.workdps(50):
-        of_gradient, of_hessian = rounding_errors(family, posterior, data / apart)
-    lost, lost_curvature = float(of_gradient.norm()), float(torch.linalg.matrix_norm(of_hessian, 2))
+        gradient_error, hessian_error = rounding_errors(family, posterior, data / apart)
+    lost, lost_curvature = float(gradient_error.norm()), float(torch.linalg.matrix_norm(hessian_error, 2))
     assert 0 < lost <= rounding.gradient < 1e5 * lost
     assert 0 < lost_curvature <= rounding.hessian < 1e5 * lost_curvature
     if apart == 1e4:
-        assert lost > 1e-7  # not the rounding of a sum: the responsibilities themselves have lost digits
+        assert lost > 1e-7  # not only rounding of a sum: the responsibilities themselves have lost digits
         assert lost_curvature > 1e-3
 
 
-def test_rounding_is_unbounded_where_exponents_have_no_digits_left() -> None:
+def test_the_rounding_bound_is_infinite_where_exponents_have_no_digits_left() -> None:
     family, posterior, data, _ = SETTINGS[2]
     assert family.expand(posterior, data + 1e8).rounding.hessian == math.inf

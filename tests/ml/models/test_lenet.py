@@ -33,7 +33,7 @@ def test_it_is_lenet_5() -> None:
     assert torch.allclose(outputs, expected, rtol=1e-12, atol=1e-13)
 
 
-def test_the_prior() -> None:
+def test_the_default_prior_is_the_papers() -> None:
     assert LeNet5().prior_std == 0.15
     with pytest.raises(InvalidInput, match="prior_std is -1"):
         LeNet5(prior_std=-1)

@@ -20,7 +20,7 @@ from ml.models.linear import LinearRegression
 from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.models.attacks import (
     certified_ratios,
-    lost_digits,
+    expansion_errors,
     random_attack,
     random_posterior,
     third_derivative,
@@ -28,7 +28,7 @@ from tests.ml.models.attacks import (
 )
 
 
-def drawn(rows: int, dimensions: int, seed: int = 0) -> Tensor:
+def random_rows(rows: int, dimensions: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     features = torch.randn(rows, dimensions, generator=generator, dtype=torch.float64)
     weights = torch.randn(dimensions, generator=generator, dtype=torch.float64)
@@ -55,7 +55,7 @@ def data_energy(family: LinearRegression, data: Tensor, flat: Tensor) -> Tensor:
 def test_forgetting_any_subset_equals_closed_form_retraining(
     seed: int, rows: int, dimensions: int, noise_std: float, prior_std: float, subset: st.DataObject
 ) -> None:
-    family, data = LinearRegression(dimensions, noise_std, prior_std), drawn(rows, dimensions, seed)
+    family, data = LinearRegression(dimensions, noise_std, prior_std), random_rows(rows, dimensions, seed)
     forgotten = subset.draw(st.sets(st.integers(0, rows - 1), min_size=1, max_size=rows - 1))
     retained = data[[row for row in range(rows) if row not in forgotten]]
     outcome = forget(family, family.optimum(data), data, torch.tensor(sorted(forgotten)), Policy(1e-20))
@@ -65,8 +65,8 @@ def test_forgetting_any_subset_equals_closed_form_retraining(
     assert outcome.posterior.kl(truth) <= outcome.certificate.epsilon <= 1e-17
 
 
-def test_the_optimum_is_stationary_and_training_finds_it() -> None:
-    family, data = LinearRegression(4, 0.5, 1.3), drawn(60, 4)
+def test_the_optimum_is_stationary_and_training_reaches_it() -> None:
+    family, data = LinearRegression(4, 0.5, 1.3), random_rows(60, 4)
     optimum = family.optimum(data)
     at = family.expand(optimum, data)
     assert float(at.gradient.norm()) <= at.rounding.gradient < 1e-9
@@ -75,16 +75,16 @@ def test_the_optimum_is_stationary_and_training_finds_it() -> None:
     assert torch.equal(family.initial(data, 0).std, torch.full((4,), 1.3, dtype=torch.float64))
 
 
-def test_newton_alone_finds_the_optimum_from_the_prior() -> None:
-    """The sweeps are the closed form, so training by them proves little of the derivatives."""
-    family, data = LinearRegression(3, 0.5, 1.3), drawn(60, 3)
+def test_newton_steps_alone_reach_the_optimum_from_the_prior() -> None:
+    """Sweeps use the closed form, so training by sweeps does not test the derivatives."""
+    family, data = LinearRegression(3, 0.5, 1.3), random_rows(60, 3)
     outcome = forget(family, family.initial(data, 0), data, torch.tensor([0]), Policy(1e-18))
     assert torch.allclose(outcome.posterior.flat(), family.optimum(data[1:]).flat(), rtol=0, atol=1e-11)
 
 
 def test_the_exact_posterior_is_bayes_rule() -> None:
     """log p(w) + log p(y|w) and the exact log density differ by one constant, the log evidence."""
-    family, data = LinearRegression(3, 0.7, 1.3), drawn(20, 3)
+    family, data = LinearRegression(3, 0.7, 1.3), random_rows(20, 3)
     mean, covariance = family.exact_posterior(data)
     exact = MultivariateNormal(mean, covariance)
     evidence_covariance = 0.7**2 * torch.eye(20).double() + 1.3**2 * data[:, :-1] @ data[:, :-1].T
@@ -96,9 +96,9 @@ def test_the_exact_posterior_is_bayes_rule() -> None:
     assert bool((family.optimum(data).std <= covariance.diagonal().sqrt()).all())
 
 
-def test_with_orthogonal_features_the_bound_on_the_evidence_is_tight() -> None:
-    features = torch.linalg.qr(drawn(20, 3)[:, :-1]).Q
-    data = torch.cat([features, drawn(20, 3)[:, -1:]], 1)
+def test_the_evidence_bound_is_tight_for_orthogonal_features() -> None:
+    features = torch.linalg.qr(random_rows(20, 3)[:, :-1]).Q
+    data = torch.cat([features, random_rows(20, 3)[:, -1:]], 1)
     family = LinearRegression(3, 0.7, 1.3)
     covariance = 0.7**2 * torch.eye(20).double() + 1.3**2 * features @ features.T
     evidence = MultivariateNormal(torch.zeros(20, dtype=torch.float64), covariance).log_prob(data[:, -1])
@@ -109,7 +109,7 @@ def test_with_orthogonal_features_the_bound_on_the_evidence_is_tight() -> None:
 def test_derivatives_agree_with_automatic_differentiation(dimensions: int) -> None:
     family, data, posterior = (
         LinearRegression(dimensions, 0.6, 1.3),
-        drawn(30, dimensions),
+        random_rows(30, dimensions),
         random_posterior((dimensions,), 3),
     )
     at, flat = family.expand(posterior, data), posterior.flat()
@@ -118,13 +118,13 @@ def test_derivatives_agree_with_automatic_differentiation(dimensions: int) -> No
     assert torch.allclose(at.gradient, grad(energy)(flat), rtol=1e-12, atol=1e-11)
     assert torch.allclose(at.hessian, jacrev(grad(energy))(flat), rtol=1e-12, atol=1e-11)
     assert torch.equal(at.hessian, at.hessian.T)
-    of_group = grad(lambda flat: data_energy(family, data[:5], flat))(flat)
-    assert torch.allclose(family.group_gradient(posterior, data[:5]), of_group, rtol=1e-12, atol=1e-11)
+    group_gradient = grad(lambda flat: data_energy(family, data[:5], flat))(flat)
+    assert torch.allclose(family.group_gradient(posterior, data[:5]), group_gradient, rtol=1e-12, atol=1e-11)
 
 
 @pytest.mark.parametrize("share", [1e-3, 0.5, 0.9])
 def test_no_third_derivative_in_the_ball_exceeds_the_bound(share: float) -> None:
-    family, data, posterior = LinearRegression(3, 0.6, 1.3), drawn(30, 3), random_posterior((3,), 4)
+    family, data, posterior = LinearRegression(3, 0.6, 1.3), random_rows(30, 3), random_posterior((3,), 4)
     radius = share * float(posterior.std.min())
     energy, bound = (
         with_prior(family, lambda flat: data_energy(family, data, flat)),
@@ -133,38 +133,38 @@ def test_no_third_derivative_in_the_ball_exceeds_the_bound(share: float) -> None
     assert 0 < random_attack(energy, posterior.flat(), radius) <= bound
     narrowest = torch.zeros(6, dtype=torch.float64)
     narrowest[3 + int(posterior.std.argmin())] = 1.0
-    at_the_edge = third_derivative(energy, posterior.flat() - radius * narrowest, narrowest)
-    assert abs(float(at_the_edge.detach())) == pytest.approx(bound, rel=1e-9)
+    boundary_value = third_derivative(energy, posterior.flat() - radius * narrowest, narrowest)
+    assert abs(float(boundary_value.detach())) == pytest.approx(bound, rel=1e-9)
     assert family.lipschitz(posterior, data, float(posterior.std.min())) == math.inf
     assert family.lipschitz(posterior, data, math.nan) == math.inf
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
 def test_rounding_stays_within_its_a_priori_bound(scale: float) -> None:
-    family, data, posterior = LinearRegression(3, 0.6, 1.3), scale * drawn(30, 3), random_posterior((3,), 5)
+    family, data, posterior = LinearRegression(3, 0.6, 1.3), scale * random_rows(30, 3), random_posterior((3,), 5)
     at = family.expand(posterior, data)
     with mpmath.workdps(50):
         x, y = mpmath.matrix(data[:, :-1].tolist()), mpmath.matrix(data[:, -1].tolist())
         mean, std = mpmath.matrix(posterior.mean.tolist()), posterior.std.tolist()
         noise, prior = mpmath.mpf(0.6) ** 2, mpmath.mpf(1.3) ** 2
-        moments, of_mean = x.T * x / noise, x.T * (x * mean - y) / noise + mean / prior
-        of_std = [(moments[j, j] + 1 / prior) * std[j] - 1 / mpmath.mpf(std[j]) for j in range(3)]
-        bent = mpmath.matrix(6, 6)
+        moments, mean_gradient = x.T * x / noise, x.T * (x * mean - y) / noise + mean / prior
+        std_gradient = [(moments[j, j] + 1 / prior) * std[j] - 1 / mpmath.mpf(std[j]) for j in range(3)]
+        curvature = mpmath.matrix(6, 6)
         for i in range(3):
             for j in range(3):
-                bent[i, j] = moments[i, j] + (1 / prior if i == j else 0)
-            bent[3 + i, 3 + i] = moments[i, i] + 1 / prior + 1 / mpmath.mpf(std[i]) ** 2
-        lost, lost_curvature = lost_digits(at, [*of_mean, *of_std], bent)
+                curvature[i, j] = moments[i, j] + (1 / prior if i == j else 0)
+            curvature[3 + i, 3 + i] = moments[i, i] + 1 / prior + 1 / mpmath.mpf(std[i]) ** 2
+        lost, lost_curvature = expansion_errors(at, [*mean_gradient, *std_gradient], curvature)
     assert 0 < lost <= at.rounding.gradient < 1e5 * lost
     assert 0 < lost_curvature <= at.rounding.hessian < 1e5 * lost_curvature
 
 
 def test_certificates_hold_and_are_tight() -> None:
-    ratios = certified_ratios(LinearRegression(5, 0.5, 1.0), drawn(500, 5), 0.01, 1e-4, range(15))
+    ratios = certified_ratios(LinearRegression(5, 0.5, 1.0), random_rows(500, 5), 0.01, 1e-4, range(15))
     assert sorted(ratios)[7] <= 1.5
 
 
-def test_it_comes_through_the_door_for_everybody() -> None:
+def test_it_is_built_by_name() -> None:
     config = {"dimensions": 2, "noise_std": 0.5, "prior_std": 1.0}
     assert build("linear-regression", config) == LinearRegression(2, 0.5, 1.0)
     assert LinearRegression(2, 0.5, 1.0).parameter_count == 2
@@ -198,9 +198,9 @@ def test_a_wrong_configuration_is_invalid_input(arguments: tuple[int, float, flo
 )
 def test_data_that_cannot_be_modelled_is_invalid_input(data: Tensor, message: str) -> None:
     family = LinearRegression(2, 1.0, 1.0)
-    for use in (family.check_data, family.optimum, family.exact_posterior, lambda data: family.initial(data, 0)):
+    for function in (family.check_data, family.optimum, family.exact_posterior, lambda data: family.initial(data, 0)):
         with pytest.raises(InvalidInput, match=message):
-            use(data)
+            function(data)
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ from tests.ml.models.attacks import (
     Energy,
     ascent_attack,
     certified_ratios,
+    expansion_errors,
     frozen_data_energy,
     largest_bound_within,
-    leave_the_prior_out,
-    lost_digits,
+    omit_prior,
     random_attack,
     random_posterior,
     third_derivative,
@@ -33,7 +33,7 @@ from tests.ml.models.attacks import (
 )
 
 
-def drawn(rows: int, dimensions: int, seed: int = 0, scale: float = 1.0) -> Tensor:
+def random_rows(rows: int, dimensions: int, seed: int = 0, scale: float = 1.0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     features = scale * torch.randn(rows, dimensions, generator=generator, dtype=torch.float64)
     weights = torch.randn(dimensions, generator=generator, dtype=torch.float64)
@@ -41,17 +41,17 @@ def drawn(rows: int, dimensions: int, seed: int = 0, scale: float = 1.0) -> Tens
     return torch.cat([features, (chance < (features @ weights).sigmoid()).double().unsqueeze(1)], 1)
 
 
-def noise_of(family: LogisticRegression) -> Tensor:
+def frozen_noise_of(family: LogisticRegression) -> Tensor:
     return frozen_noise(family.draws, family.dimensions, family.seed, torch.device("cpu"))
 
 
 def data_energy(family: LogisticRegression, data: Tensor) -> Energy:
-    return frozen_data_energy(family, noise_of(family), data)
+    return frozen_data_energy(family, frozen_noise_of(family), data)
 
 
 @pytest.mark.parametrize(("dimensions", "draws"), [(1, 2), (3, 8), (5, 4)])
 def test_derivatives_agree_with_automatic_differentiation(dimensions: int, draws: int) -> None:
-    family, data = LogisticRegression(dimensions, 1.3, draws, 1), drawn(40, dimensions)
+    family, data = LogisticRegression(dimensions, 1.3, draws, 1), random_rows(40, dimensions)
     posterior = random_posterior((dimensions,), 3)
     at, flat = family.expand(posterior, data), posterior.flat()
     energy = with_prior(family, data_energy(family, data))
@@ -59,12 +59,12 @@ def test_derivatives_agree_with_automatic_differentiation(dimensions: int, draws
     assert torch.allclose(at.gradient, grad(energy)(flat), rtol=0, atol=1e-12)
     assert torch.allclose(at.hessian, jacrev(grad(energy))(flat), rtol=0, atol=1e-12)
     assert torch.equal(at.hessian, at.hessian.T)
-    of_group = grad(data_energy(family, data[:7]))(flat)
-    assert torch.allclose(family.group_gradient(posterior, data[:7]), of_group, rtol=0, atol=1e-12)
+    group_gradient = grad(data_energy(family, data[:7]))(flat)
+    assert torch.allclose(family.group_gradient(posterior, data[:7]), group_gradient, rtol=0, atol=1e-12)
 
 
 def test_the_likelihood_is_a_bernoulli_and_serves_torch_func() -> None:
-    family, data = LogisticRegression(3, 1.3, 2, 0), drawn(20, 3)
+    family, data = LogisticRegression(3, 1.3, 2, 0), random_rows(20, 3)
     thetas = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     batched = vmap(lambda theta: family.log_likelihood(theta, data))(thetas)
     for theta, logs in zip(thetas, batched, strict=True):
@@ -78,7 +78,7 @@ def test_the_likelihood_is_a_bernoulli_and_serves_torch_func() -> None:
 @pytest.mark.parametrize(("draws", "tolerance"), [(16, 2e-3), (200, 2e-4)])
 def test_frozen_noise_is_close_to_the_expectation(draws: int, tolerance: float) -> None:
     """xᵀθ is Gaussian under q, so the expected log-loss of a row is one integral, here by Gauss-Hermite quadrature."""
-    data, posterior = drawn(200, 4), random_posterior((4,), 2)
+    data, posterior = random_rows(200, 4), random_posterior((4,), 2)
     family = LogisticRegression(4, 1.0, draws, 0)
     nodes, weights = (torch.tensor(part) for part in np.polynomial.hermite_e.hermegauss(80))
     centre, width = data[:, :-1] @ posterior.mean, (data[:, :-1].square() @ posterior.std.square()).sqrt()
@@ -90,15 +90,15 @@ def test_frozen_noise_is_close_to_the_expectation(draws: int, tolerance: float) 
     assert float(data_energy(family, data)(posterior.flat())) == pytest.approx(expected, rel=tolerance)
 
 
-def test_the_energy_is_convex_by_at_least_the_prior() -> None:
-    family, data = LogisticRegression(4, 0.7, 6, 0), drawn(30, 4, scale=3.0)
+def test_the_curvature_is_at_least_that_of_the_prior() -> None:
+    family, data = LogisticRegression(4, 0.7, 6, 0), random_rows(30, 4, scale=3.0)
     for seed in range(20):
         at = family.expand(random_posterior((4,), seed, std=10.0 ** (seed % 4 - 2)), data)
         assert float(torch.linalg.eigvalsh(at.hessian)[0]) >= 0.7**-2 * (1 - 1e-9)
 
 
-def test_training_ends_at_one_point_from_anywhere() -> None:
-    family, data = LogisticRegression(4, 1.0, 8, 0), drawn(300, 4)
+def test_training_reaches_the_same_minimum_from_any_start() -> None:
+    family, data = LogisticRegression(4, 1.0, 8, 0), random_rows(300, 4)
     trained = train(family, data, family.initial(data, 0), tolerance=0.0)
     assert trained.gradient_norm < 1e-11
     for seed in range(3):
@@ -107,7 +107,7 @@ def test_training_ends_at_one_point_from_anywhere() -> None:
 
 
 def test_sweeps_never_raise_the_energy() -> None:
-    family, data = LogisticRegression(4, 1.0, 8, 0), drawn(300, 4, scale=5.0)
+    family, data = LogisticRegression(4, 1.0, 8, 0), random_rows(300, 4, scale=5.0)
     posterior, energies = family.initial(data, 0), []
     for _ in range(8):
         energies.append(family.expand(posterior, data).energy)
@@ -124,8 +124,8 @@ def test_separated_classes_still_have_a_minimum() -> None:
     assert float(trained.posterior.mean) > 5
 
 
-def settings() -> list[tuple[LogisticRegression, MeanFieldGaussian, Tensor, float]]:
-    found = []
+def ball_settings() -> list[tuple[LogisticRegression, MeanFieldGaussian, Tensor, float]]:
+    settings = []
     for dimensions, std, share, scale in [
         (1, 0.3, 0.5, 1.0),
         (2, 0.05, 0.9, 2.0),
@@ -134,11 +134,11 @@ def settings() -> list[tuple[LogisticRegression, MeanFieldGaussian, Tensor, floa
     ]:
         posterior = random_posterior((dimensions,), dimensions, std)
         family = LogisticRegression(dimensions, 1.3, 4, 0)
-        found.append((family, posterior, drawn(25, dimensions, 1, scale), share * float(posterior.std.min())))
-    return found
+        settings.append((family, posterior, random_rows(25, dimensions, 1, scale), share * float(posterior.std.min())))
+    return settings
 
 
-@pytest.mark.parametrize(("family", "posterior", "data", "radius"), settings())
+@pytest.mark.parametrize(("family", "posterior", "data", "radius"), ball_settings())
 def test_no_third_derivative_in_the_ball_exceeds_the_bound(
     family: LogisticRegression, posterior: MeanFieldGaussian, data: Tensor, radius: float
 ) -> None:
@@ -147,23 +147,23 @@ def test_no_third_derivative_in_the_ball_exceeds_the_bound(
     assert bound / 50 <= ascent_attack(whole, posterior.flat(), radius) <= bound
 
 
-@pytest.mark.parametrize(("family", "posterior", "data", "radius"), settings())
-def test_the_rows_part_holds_without_the_prior_beside_it(
+@pytest.mark.parametrize(("family", "posterior", "data", "radius"), ball_settings())
+def test_the_bound_of_the_rows_alone_holds(
     family: LogisticRegression,
     posterior: MeanFieldGaussian,
     data: Tensor,
     radius: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    leave_the_prior_out(monkeypatch)
+    omit_prior(monkeypatch)
     rows, bound = data_energy(family, data), family.lipschitz(posterior, data, radius)
     assert 0 < random_attack(rows, posterior.flat(), radius) <= bound
     assert bound / 50 <= ascent_attack(rows, posterior.flat(), radius) <= bound
 
 
-def test_the_rows_part_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One row, one feature, one pair ε = ±1: along a of one draw the other stays. p = ½ + 1/√12 is the worst."""
-    leave_the_prior_out(monkeypatch)
+def test_the_bound_of_the_rows_is_attained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row, one feature, one pair ε = ±1: along a of one draw, the other is constant. The worst p is ½ + 1/√12."""
+    omit_prior(monkeypatch)
     worst = math.log((math.sqrt(12) + 2) / (math.sqrt(12) - 2))
     family, data = LogisticRegression(1, 1.0, 2, 0), torch.tensor([[2.0, 1.0]], dtype=torch.float64)
     posterior = MeanFieldGaussian(torch.tensor([worst / 2]).double(), torch.tensor([1e-9]).double())
@@ -177,16 +177,16 @@ def test_the_rows_part_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_bound_on_a_ball_covers_the_bounds_at_its_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ball so wide that the bound at its centre alone would be exceeded."""
-    leave_the_prior_out(monkeypatch)
+    """The ball is so wide that the bound at its centre would be exceeded."""
+    omit_prior(monkeypatch)
     family, data = LogisticRegression(1, 1.3, 2, 0), torch.tensor([[0.2, 1.0]], dtype=torch.float64)
     posterior = MeanFieldGaussian(torch.zeros((1,)).double(), torch.full((1,), 2.0, dtype=torch.float64))
     within = largest_bound_within(family, posterior, data, 1.0)
     assert 1.1 * family.lipschitz(posterior, data, 0.0) < within <= family.lipschitz(posterior, data, 1.0)
 
 
-def test_the_bound_grows_with_the_ball_and_ends_where_a_std_reaches_zero() -> None:
-    family, posterior, data, _ = settings()[0]
+def test_the_bound_grows_with_the_ball_and_is_infinite_where_a_std_reaches_zero() -> None:
+    family, posterior, data, _ = ball_settings()[0]
     smallest = float(posterior.std.min())
     bounds = [family.lipschitz(posterior, data, share * smallest) for share in (0.0, 0.2, 0.5, 0.9)]
     assert bounds == sorted(bounds)
@@ -196,13 +196,13 @@ def test_the_bound_grows_with_the_ball_and_ends_where_a_std_reaches_zero() -> No
 
 
 def rounding_errors(family: LogisticRegression, posterior: MeanFieldGaussian, data: Tensor) -> tuple[float, float]:
-    """What is left of the computed gradient and Hessian after subtracting the same formulas in fifty digits."""
+    """Return the differences of the computed gradient and Hessian from the same formulas in fifty digits."""
     at, size = family.expand(posterior, data), 2 * family.dimensions
     flat = [mpmath.mpf(value) for value in posterior.flat().tolist()]
     precision = 1 / mpmath.mpf(family.prior_std) ** 2
     gradient = [precision * value - (1 / value if i >= size // 2 else 0) for i, value in enumerate(flat)]
     curvature = mpmath.diag([precision + (1 / value**2 if i >= size // 2 else 0) for i, value in enumerate(flat)])
-    for epsilon in noise_of(family).tolist():
+    for epsilon in frozen_noise_of(family).tolist():
         for *features, label in data.tolist():
             a = [mpmath.mpf(x) for x in features] + [mpmath.mpf(x) * e for x, e in zip(features, epsilon, strict=True)]
             p = 1 / (1 + mpmath.exp(-mpmath.fdot(a, flat)))
@@ -210,16 +210,16 @@ def rounding_errors(family: LogisticRegression, posterior: MeanFieldGaussian, da
                 gradient[i] += (p - label) * a[i] / family.draws
                 for j in range(size):
                     curvature[i, j] += p * (1 - p) * a[i] * a[j] / family.draws
-    return lost_digits(at, gradient, curvature)
+    return expansion_errors(at, gradient, curvature)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e2, 1e6])
 def test_rounding_stays_within_its_a_priori_bound(scale: float) -> None:
     """Two almost equal columns with large, opposite weights: the logits are small differences of large numbers.
 
-    The prior is wide, so that its own rounding has no share in it.
+    The prior is wide, so that its own rounding is negligible.
     """
-    family, data, posterior = LogisticRegression(2, 1e3 * scale, 4, 0), drawn(12, 2), random_posterior((2,), 5)
+    family, data, posterior = LogisticRegression(2, 1e3 * scale, 4, 0), random_rows(12, 2), random_posterior((2,), 5)
     data[:, 1] = data[:, 0] * (1 + data[:, 1] / scale)
     posterior = MeanFieldGaussian(posterior.mean + scale * torch.tensor([1.0, -1.0]).double(), posterior.std)
     rounding = family.expand(posterior, data).rounding
@@ -228,21 +228,21 @@ def test_rounding_stays_within_its_a_priori_bound(scale: float) -> None:
     assert 0 < lost <= rounding.gradient < 1e5 * lost
     assert 0 < lost_curvature <= rounding.hessian < 1e5 * lost_curvature
     if scale == 1e6:
-        assert lost > 1e-11  # not the rounding of a sum: the logits themselves have lost digits
+        assert lost > 1e-11  # not only rounding of a sum: the logits themselves have lost digits
 
 
-def test_rounding_is_unbounded_where_logits_have_no_digits_left() -> None:
+def test_the_rounding_bound_is_infinite_where_logits_have_no_digits_left() -> None:
     family, posterior = LogisticRegression(2, 1.3, 4, 0), random_posterior((2,), 5)
-    assert family.expand(posterior, drawn(12, 2, scale=1e13)).rounding.hessian == math.inf
+    assert family.expand(posterior, random_rows(12, 2, scale=1e13)).rounding.hessian == math.inf
 
 
 def test_certificates_hold_against_retraining_and_are_tight() -> None:
-    ratios = certified_ratios(LogisticRegression(5, 1.0, 10, 0), drawn(600, 5), 0.01, 1e-4, range(15))
+    ratios = certified_ratios(LogisticRegression(5, 1.0, 10, 0), random_rows(600, 5), 0.01, 1e-4, range(15))
     assert sorted(ratios)[7] <= 1.5
 
 
-def test_a_third_of_the_rows_are_forgotten_as_if_never_seen() -> None:
-    family, data = LogisticRegression(4, 1.0, 8, 0), drawn(300, 4)
+def test_forgetting_a_third_of_the_rows_equals_retraining() -> None:
+    family, data = LogisticRegression(4, 1.0, 8, 0), random_rows(300, 4)
     start = family.initial(data, 0)
     posterior = train(family, data, start, tolerance=0.0).posterior
     retrained = train(family, data[100:], start, tolerance=0.0).posterior
@@ -253,7 +253,7 @@ def test_a_third_of_the_rows_are_forgotten_as_if_never_seen() -> None:
 
 
 def test_chunks_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
-    family, data, posterior = LogisticRegression(3, 1.0, 4, 0), drawn(100, 3), random_posterior((3,), 1)
+    family, data, posterior = LogisticRegression(3, 1.0, 4, 0), random_rows(100, 3), random_posterior((3,), 1)
     whole, whole_bound = family.expand(posterior, data), family.lipschitz(posterior, data, 1e-2)
     whole_group = family.group_gradient(posterior, data)
     monkeypatch.setattr(logistic, "_CHUNK_ENTRIES", 7 * 12)
@@ -265,7 +265,7 @@ def test_chunks_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> 
     assert family.lipschitz(posterior, data, 1e-2) == pytest.approx(whole_bound, rel=1e-12)
 
 
-def test_it_comes_through_the_door_for_everybody() -> None:
+def test_it_is_built_by_name() -> None:
     config = {"dimensions": 2, "prior_std": 1.0, "draws": 4, "seed": 3}
     assert build("logistic-regression", config) == LogisticRegression(2, 1.0, 4, 3)
 

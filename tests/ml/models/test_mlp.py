@@ -5,7 +5,7 @@ from ml.errors import InvalidInput
 from ml.models.mlp import MLP
 
 
-def test_the_formula() -> None:
+def test_outputs_follow_the_formula() -> None:
     network = MLP(dimensions=3, hidden=4, classes=2)
     generator = torch.Generator().manual_seed(0)
     theta = torch.randn(network.parameter_count, generator=generator, dtype=torch.float64)

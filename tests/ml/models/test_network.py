@@ -1,4 +1,4 @@
-"""What every network shares; the networks themselves have tests of their own."""
+"""Tests of what all networks share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rows(network: Network, n: int, seed: int = 0) -> Tensor:
 
 
 def torch_module(network: Network, theta: Tensor) -> nn.Module:
-    """The same small network from torch.nn, with the weights of θ."""
+    """Return the same small network from torch.nn, with the weights θ."""
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3)).double()
     nn.utils.vector_to_parameters(theta, module.parameters())
     return module
@@ -64,17 +64,17 @@ def test_the_precision_is_that_of_theta_and_not_of_the_rows(theta: Tensor) -> No
     assert torch.allclose(in_single.double(), in_double, atol=1e-5)
 
 
-def test_functorch_sees_through_it(theta: Tensor) -> None:
-    """Many θ at once, and derivatives of them, as samplers and curvature need."""
+def test_it_works_under_vmap_and_grad(theta: Tensor) -> None:
+    """Samplers and curvature products need batches of θ and their derivatives."""
     data = rows(SmallConvolutional(), 4)
 
-    def total(one: Tensor) -> Tensor:
-        return SmallConvolutional().log_likelihood(one, data).sum()
+    def total(sample: Tensor) -> Tensor:
+        return SmallConvolutional().log_likelihood(sample, data).sum()
 
-    several = torch.stack([theta, 2 * theta, -theta])
-    gradients = torch.func.vmap(torch.func.grad(total))(several)
-    for one, gradient in zip(several, gradients, strict=True):
-        at = one.clone().requires_grad_()
+    samples = torch.stack([theta, 2 * theta, -theta])
+    gradients = torch.func.vmap(torch.func.grad(total))(samples)
+    for sample, gradient in zip(samples, gradients, strict=True):
+        at = sample.clone().requires_grad_()
         assert torch.allclose(gradient, torch.autograd.grad(total(at), at)[0], rtol=1e-12, atol=1e-12)
 
 

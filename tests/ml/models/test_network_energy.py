@@ -1,4 +1,4 @@
-"""Against sums over rows, derivatives and dense matrices written out by hand."""
+"""Network energies against explicit sums over rows, derivatives and dense matrices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def energy(draws: int = 4, n: int = 23) -> NetworkEnergy:
 
 
 def by_hand(e: NetworkEnergy, drift: Tensor, rows: list[int]) -> Tensor:
-    """Σ_i -log softmax(outputs)_y, the draw of row i being i mod M."""
+    """Return Σ_i -log softmax(outputs)_y, with draw i mod M for row i."""
     total = torch.zeros((), dtype=torch.float64)
     for i in rows:
         w1, b1, w2, b2 = torch.split(e.draws[i % len(e.draws)] + drift, [12, 4, 12, 3])
@@ -43,7 +43,7 @@ def by_hand(e: NetworkEnergy, drift: Tensor, rows: list[int]) -> Tensor:
 
 def matrix(e: NetworkEnergy, rows: Tensor, weight: float) -> Tensor:
     product = e.curvature(rows, weight)
-    return torch.stack([product(one) for one in torch.eye(TINY.parameter_count, dtype=torch.float64)])
+    return torch.stack([product(column) for column in torch.eye(TINY.parameter_count, dtype=torch.float64)])
 
 
 def prior_precision() -> Tensor:
@@ -51,7 +51,7 @@ def prior_precision() -> Tensor:
 
 
 @pytest.mark.parametrize("draws", [2, 4, 32])
-def test_each_row_is_read_by_the_draw_of_its_position(draws: int) -> None:
+def test_each_row_uses_the_draw_of_its_position(draws: int) -> None:
     e, drift = energy(draws), 0.1 * random_theta(TINY, 5)
     assert e.misfit(drift, ROWS) == pytest.approx(float(by_hand(e, drift, list(range(23)))), rel=1e-12)
     some = torch.tensor([20, 3, 7])
@@ -62,18 +62,18 @@ def test_the_gradient_is_the_derivative_of_the_misfit() -> None:
     e, drift = energy(), 0.1 * random_theta(TINY, 5)
     at = drift.clone().requires_grad_()
     expected = torch.autograd.grad(by_hand(e, at, list(range(23))), at)[0]
-    found = e.misfit_gradient(drift, ROWS)
-    assert torch.allclose(found, expected, rtol=1e-11, atol=1e-11)
+    gradient = e.misfit_gradient(drift, ROWS)
+    assert torch.allclose(gradient, expected, rtol=1e-11, atol=1e-11)
     direction, step = random_theta(TINY, 6), 1e-6
     slope = (e.misfit(drift + step * direction, ROWS) - e.misfit(drift - step * direction, ROWS)) / (2 * step)
-    assert float(found.dot(direction)) == pytest.approx(slope, rel=1e-6)
+    assert float(gradient.dot(direction)) == pytest.approx(slope, rel=1e-6)
 
 
-def test_taking_a_row_out_takes_its_part_out_and_changes_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removing_rows_removes_their_terms_only(monkeypatch: pytest.MonkeyPatch) -> None:
     e, drift = energy(), 0.1 * random_theta(TINY, 5)
-    gone, kept = torch.tensor([2, 9, 11]), torch.tensor([i for i in range(23) if i not in (2, 9, 11)])
-    assert e.misfit(drift, gone) + e.misfit(drift, kept) == pytest.approx(e.misfit(drift, ROWS), rel=1e-13)
-    parts = e.misfit_gradient(drift, gone) + e.misfit_gradient(drift, kept)
+    removed, retained = torch.tensor([2, 9, 11]), torch.tensor([i for i in range(23) if i not in (2, 9, 11)])
+    assert e.misfit(drift, removed) + e.misfit(drift, retained) == pytest.approx(e.misfit(drift, ROWS), rel=1e-13)
+    parts = e.misfit_gradient(drift, removed) + e.misfit_gradient(drift, retained)
     whole = e.misfit_gradient(drift, ROWS)
     assert torch.allclose(parts, whole, rtol=1e-12, atol=1e-12)
     monkeypatch.setattr(network_energy, "_ROWS_AT_ONCE", 2)
@@ -92,32 +92,32 @@ def test_the_prior_is_that_of_the_network_and_its_gradient_the_derivative() -> N
 
 def test_the_curvature_of_one_draw_is_the_dense_matrix() -> None:
     e = NetworkEnergy(TINY, labelled_rows(TINY, 23), random_theta(TINY).unsqueeze(0))
-    found, dense = matrix(e, ROWS, 2.5), dense_gauss_newton(TINY, e.draws[0], e.data)
-    assert torch.allclose(found, 2.5 * dense + prior_precision(), rtol=1e-11, atol=1e-11)
-    assert torch.allclose(found, found.T, rtol=0, atol=1e-11)
-    assert float(torch.linalg.eigvalsh(found).min()) >= TINY.prior_std**-2 * (1 - 1e-9)
+    curvature, dense = matrix(e, ROWS, 2.5), dense_gauss_newton(TINY, e.draws[0], e.data)
+    assert torch.allclose(curvature, 2.5 * dense + prior_precision(), rtol=1e-11, atol=1e-11)
+    assert torch.allclose(curvature, curvature.T, rtol=0, atol=1e-11)
+    assert float(torch.linalg.eigvalsh(curvature).min()) >= TINY.prior_std**-2 * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 4, 10, 100])
-def test_the_curvature_deals_its_rows_to_draws_and_their_mirror_images(
+def test_the_curvature_splits_its_rows_among_draws_and_their_mirror_images(
     at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(network_energy, "_ROWS_AT_ONCE", at_once)
-    e, readers = energy(draws=4), (0, 2, 1, 3) * 6
-    parts = [dense_gauss_newton(TINY, e.draws[readers[row]], e.data[row : row + 1]) for row in range(len(ROWS))]
+    e, draws = energy(draws=4), (0, 2, 1, 3) * 6
+    parts = [dense_gauss_newton(TINY, e.draws[draws[row]], e.data[row : row + 1]) for row in range(len(ROWS))]
     expected = torch.stack(parts).sum(0) + prior_precision()
     assert torch.allclose(matrix(e, ROWS, 1.0), expected, rtol=1e-11, atol=1e-11)
 
 
 def test_the_fisher_diagonal_is_unbiased() -> None:
-    """Its mean over many generators, each coordinate within five standard errors, and all of them together."""
+    """Check the mean over many generators: each coordinate within five standard errors, and their sum."""
     e, repeats = energy(draws=2), 400
-    found = torch.stack([e.fisher_diagonal(ROWS, seeded(seed)) for seed in range(repeats)])
-    reads = [dense_gauss_newton(TINY, e.draws[i % 2], e.data[i : i + 1]).diagonal() for i in range(23)]
-    exact, error = torch.stack(reads).sum(0), found.std(0) / math.sqrt(repeats)
-    assert bool((found >= 0).all())
-    assert bool(((found.mean(0) - exact).abs() <= 5 * error + 1e-12).all())
-    assert float(found.mean(0).sum()) == pytest.approx(float(exact.sum()), rel=0.05)
+    estimates = torch.stack([e.fisher_diagonal(ROWS, seeded(seed)) for seed in range(repeats)])
+    diagonals = [dense_gauss_newton(TINY, e.draws[i % 2], e.data[i : i + 1]).diagonal() for i in range(23)]
+    exact, error = torch.stack(diagonals).sum(0), estimates.std(0) / math.sqrt(repeats)
+    assert bool((estimates >= 0).all())
+    assert bool(((estimates.mean(0) - exact).abs() <= 5 * error + 1e-12).all())
+    assert float(estimates.mean(0).sum()) == pytest.approx(float(exact.sum()), rel=0.05)
 
 
 def test_frozen_draws_are_mirror_images_decided_by_the_seed() -> None:
@@ -137,10 +137,10 @@ def test_single_precision_data_gives_sums_in_double() -> None:
     e, drift = energy(), 0.1 * random_theta(TINY, 5)
     single = NetworkEnergy(TINY, e.data.float(), e.draws)
     assert single.misfit(drift, ROWS) == pytest.approx(e.misfit(drift, ROWS), rel=1e-5)
-    for found, expected in (
+    for result, expected in (
         (single.misfit_gradient(drift, ROWS), e.misfit_gradient(drift, ROWS)),
         (single.curvature(ROWS, 2.0)(drift), e.curvature(ROWS, 2.0)(drift)),
         (single.fisher_diagonal(ROWS, seeded()), e.fisher_diagonal(ROWS, seeded())),
     ):
-        assert found.dtype == torch.float64
-        assert torch.allclose(found, expected, rtol=1e-3, atol=1e-4)
+        assert result.dtype == torch.float64
+        assert torch.allclose(result, expected, rtol=1e-3, atol=1e-4)

@@ -16,7 +16,7 @@ def full(value: float) -> torch.Tensor:
     return torch.full((1, 2), value, dtype=torch.float64)
 
 
-def test_one_step_finds_the_mean_of_a_conjugate_model_exactly() -> None:
+def test_one_step_reaches_the_mean_of_a_conjugate_model() -> None:
     """One component: the energy is quadratic in the mean, whose optimum is Σx / (1/σ² + n)."""
     family, data = GaussianMixture(1, 2, 2.0), synthetic_mixture(200, seed=0)[0]
     optimum = data.sum(0, keepdim=True) / (0.25 + 200)
@@ -48,12 +48,12 @@ def test_errors_square_from_step_to_step(scene: Scene) -> None:
 
 def test_the_step_is_halved_until_the_energy_falls() -> None:
     """F = √(1 + λ²) with its own curvature: the full Newton step from λ = 2 lands at -8, where F is larger."""
-    lengths: list[float] = []
+    positions: list[float] = []
 
     class Hyperbola:
         def expand(self, posterior: MeanFieldGaussian, _data: torch.Tensor) -> Expansion:
             x = float(posterior.mean)
-            lengths.append(x)
+            positions.append(x)
             root = (1 + x * x) ** 0.5
             gradient = torch.tensor([x / root, 0.0], dtype=torch.float64)
             hessian = torch.diag(torch.tensor([root**-3, 1.0], dtype=torch.float64))
@@ -62,7 +62,7 @@ def test_the_step_is_halved_until_the_energy_falls() -> None:
     family = Hyperbola()
     start = MeanFieldGaussian(torch.tensor([2.0], dtype=torch.float64), torch.ones(1, dtype=torch.float64))
     after = newton_step(family, family.expand(start, start.mean), start.mean)  # type: ignore[arg-type]
-    assert lengths == pytest.approx([2.0, -8.0, -3.0, -0.5])
+    assert positions == pytest.approx([2.0, -8.0, -3.0, -0.5])
     assert after.energy == pytest.approx(1.25**0.5)
 
 

@@ -19,7 +19,7 @@ def thetas(count: int) -> Tensor:
 
 
 def dense(theta: Tensor, data: Tensor, with_prior: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """U, ∇U and ∇²U by autograd's own dense route."""
+    """Return U, ∇U and ∇²U by dense automatic differentiation."""
     likelihood = Mixture()
 
     def potential(at: Tensor) -> Tensor:
@@ -49,15 +49,15 @@ def test_derivatives_are_those_of_dense_autograd_in_any_chunks(rows_at_once: int
 def test_averages_are_those_of_the_samples_one_by_one(rows_at_once: int) -> None:
     samples, vector = thetas(5), thetas(6)[5]
     potential = Potential(Mixture(), DATA, True, rows_at_once)
-    each = [dense(theta, DATA, True) for theta in samples]
-    gradient = torch.stack([one[1] for one in each]).mean(0)
-    hessian = torch.stack([one[2] for one in each]).mean(0)
+    derivatives = [dense(theta, DATA, True) for theta in samples]
+    gradient = torch.stack([gradient for _, gradient, _ in derivatives]).mean(0)
+    hessian = torch.stack([hessian for _, _, hessian in derivatives]).mean(0)
     assert torch.allclose(potential.mean_gradient(samples), gradient, rtol=1e-11, atol=1e-11)
     assert torch.allclose(potential.mean_product(samples, vector), hessian @ vector, rtol=1e-11, atol=1e-11)
     assert torch.allclose(potential.mean_hessian(samples), hessian, rtol=1e-11, atol=1e-11)
 
 
-def test_a_linear_model_has_the_hessian_of_the_textbook() -> None:
+def test_a_linear_model_has_the_closed_form_hessian() -> None:
     data = regression_data(30, 3, torch.Generator().manual_seed(0))
     mean, covariance = LinearRegression(3).posterior(data)
     potential = Potential(LinearRegression(3), data)
@@ -66,25 +66,28 @@ def test_a_linear_model_has_the_hessian_of_the_textbook() -> None:
 
 
 @dataclass(frozen=True)
-class Watched(Mixture):
-    """Keeps the number of rows of every call."""
+class Recording(Mixture):
+    """Mixture that records the number of rows of every call."""
 
-    seen: list[int] = field(default_factory=list)
+    row_counts: list[int] = field(default_factory=list)
 
     def log_likelihood(self, theta: Tensor, data: Tensor) -> Tensor:
-        self.seen.append(len(data))
+        self.row_counts.append(len(data))
         return super().log_likelihood(theta, data)
 
 
 def test_the_budget_bounds_rows_times_directions() -> None:
-    narrow, wide = Watched(), Watched()
+    narrow, wide = Recording(), Recording()
     Potential(narrow, DATA, True, rows_at_once=20).hessian(thetas(1)[0])
-    assert (max(narrow.seen), sum(narrow.seen)) == (20, 8 * 50)  # one direction at a time, in three chunks of rows
+    assert (max(narrow.row_counts), sum(narrow.row_counts)) == (
+        20,
+        8 * 50,
+    )  # one direction at a time, in three chunks of rows
     Potential(wide, DATA, True, rows_at_once=100).hessian(thetas(1)[0])
-    assert wide.seen == [50] * 4  # two of the eight directions at a time
-    wide.seen.clear()
+    assert wide.row_counts == [50] * 4  # two of the eight directions at a time
+    wide.row_counts.clear()
     Potential(wide, DATA, True, rows_at_once=100).mean_gradient(thetas(5))
-    assert wide.seen == [50] * 3  # two of the five samples at a time
+    assert wide.row_counts == [50] * 3  # two of the five samples at a time
 
 
 def test_a_budget_of_no_rows_is_invalid_input() -> None:

@@ -21,10 +21,10 @@ from tests.ml.models.attacks import (
     Energy,
     ascent_attack,
     certified_ratios,
+    expansion_errors,
     frozen_data_energy,
     largest_bound_within,
-    leave_the_prior_out,
-    lost_digits,
+    omit_prior,
     random_attack,
     random_posterior,
     third_derivative,
@@ -32,7 +32,7 @@ from tests.ml.models.attacks import (
 )
 
 
-def drawn(rows: int, dimensions: int, classes: int, seed: int = 0, scale: float = 1.0) -> Tensor:
+def random_rows(rows: int, dimensions: int, classes: int, seed: int = 0, scale: float = 1.0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     features = scale * torch.randn(rows, dimensions, generator=generator, dtype=torch.float64)
     weights = torch.randn(classes, dimensions, generator=generator, dtype=torch.float64)
@@ -40,17 +40,17 @@ def drawn(rows: int, dimensions: int, classes: int, seed: int = 0, scale: float 
     return torch.cat([features, labels.double()], 1)
 
 
-def noise_of(family: SoftmaxRegression) -> Tensor:
+def frozen_noise_of(family: SoftmaxRegression) -> Tensor:
     return frozen_noise(family.draws, family.parameter_count, family.seed, torch.device("cpu"))
 
 
 def data_energy(family: SoftmaxRegression, data: Tensor) -> Energy:
-    return frozen_data_energy(family, noise_of(family), data)
+    return frozen_data_energy(family, frozen_noise_of(family), data)
 
 
 @pytest.mark.parametrize(("dimensions", "classes", "draws"), [(1, 2, 2), (3, 4, 4), (2, 5, 8)])
 def test_derivatives_agree_with_automatic_differentiation(dimensions: int, classes: int, draws: int) -> None:
-    family, data = SoftmaxRegression(dimensions, classes, 1.3, draws, 1), drawn(40, dimensions, classes)
+    family, data = SoftmaxRegression(dimensions, classes, 1.3, draws, 1), random_rows(40, dimensions, classes)
     posterior = random_posterior((classes, dimensions), 3)
     at, flat = family.expand(posterior, data), posterior.flat()
     energy = with_prior(family, data_energy(family, data))
@@ -58,12 +58,12 @@ def test_derivatives_agree_with_automatic_differentiation(dimensions: int, class
     assert torch.allclose(at.gradient, grad(energy)(flat), rtol=0, atol=1e-12)
     assert torch.allclose(at.hessian, jacrev(grad(energy))(flat), rtol=0, atol=1e-12)
     assert torch.equal(at.hessian, at.hessian.T)
-    of_group = grad(data_energy(family, data[:7]))(flat)
-    assert torch.allclose(family.group_gradient(posterior, data[:7]), of_group, rtol=0, atol=1e-12)
+    group_gradient = grad(data_energy(family, data[:7]))(flat)
+    assert torch.allclose(family.group_gradient(posterior, data[:7]), group_gradient, rtol=0, atol=1e-12)
 
 
 def test_the_likelihood_is_categorical_and_serves_torch_func() -> None:
-    family, data = SoftmaxRegression(3, 4, 1.3, 2, 0), drawn(20, 3, 4)
+    family, data = SoftmaxRegression(3, 4, 1.3, 2, 0), random_rows(20, 3, 4)
     thetas = torch.randn(5, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     batched = vmap(lambda theta: family.log_likelihood(theta, data))(thetas)
     for theta, logs in zip(thetas, batched, strict=True):
@@ -76,7 +76,11 @@ def test_the_likelihood_is_categorical_and_serves_torch_func() -> None:
 
 @pytest.mark.parametrize(("draws", "tolerance"), [(8, 2e-2), (24, 5e-3), (400, 2e-3)])
 def test_frozen_noise_is_close_to_a_large_sample(draws: int, tolerance: float) -> None:
-    family, data, posterior = SoftmaxRegression(3, 4, 1.0, draws, 0), drawn(100, 3, 4), random_posterior((4, 3), 2)
+    family, data, posterior = (
+        SoftmaxRegression(3, 4, 1.0, draws, 0),
+        random_rows(100, 3, 4),
+        random_posterior((4, 3), 2),
+    )
     generator = torch.Generator().manual_seed(5)
     theta = posterior.mean + posterior.std * torch.randn(20_000, 4, 3, generator=generator, dtype=torch.float64)
     logs = torch.einsum("nd,tkd->tnk", data[:, :-1], theta).log_softmax(2)
@@ -84,15 +88,15 @@ def test_frozen_noise_is_close_to_a_large_sample(draws: int, tolerance: float) -
     assert float(data_energy(family, data)(posterior.flat())) == pytest.approx(expected, rel=tolerance)
 
 
-def test_the_energy_is_convex_by_at_least_the_prior() -> None:
-    family, data = SoftmaxRegression(3, 3, 0.7, 6, 0), drawn(30, 3, 3, scale=3.0)
+def test_the_curvature_is_at_least_that_of_the_prior() -> None:
+    family, data = SoftmaxRegression(3, 3, 0.7, 6, 0), random_rows(30, 3, 3, scale=3.0)
     for seed in range(20):
         at = family.expand(random_posterior((3, 3), seed, std=10.0 ** (seed % 4 - 2)), data)
         assert float(torch.linalg.eigvalsh(at.hessian)[0]) >= 0.7**-2 * (1 - 1e-9)
 
 
-def test_training_ends_at_one_point_from_anywhere() -> None:
-    family, data = SoftmaxRegression(3, 3, 1.0, 8, 0), drawn(300, 3, 3)
+def test_training_reaches_the_same_minimum_from_any_start() -> None:
+    family, data = SoftmaxRegression(3, 3, 1.0, 8, 0), random_rows(300, 3, 3)
     trained = train(family, data, family.initial(data, 0), tolerance=0.0)
     assert trained.gradient_norm < 1e-11
     for seed in range(3):
@@ -100,8 +104,8 @@ def test_training_ends_at_one_point_from_anywhere() -> None:
         assert torch.allclose(elsewhere.flat(), trained.posterior.flat(), rtol=0, atol=1e-12)
 
 
-def settings() -> list[tuple[SoftmaxRegression, MeanFieldGaussian, Tensor, float]]:
-    found = []
+def ball_settings() -> list[tuple[SoftmaxRegression, MeanFieldGaussian, Tensor, float]]:
+    settings = []
     for dimensions, classes, std, share, scale in [
         (1, 2, 0.3, 0.5, 1.0),
         (2, 3, 0.05, 0.9, 2.0),
@@ -110,12 +114,12 @@ def settings() -> list[tuple[SoftmaxRegression, MeanFieldGaussian, Tensor, float
     ]:
         posterior = random_posterior((classes, dimensions), dimensions, std)
         family = SoftmaxRegression(dimensions, classes, 1.3, 4, 0)
-        data = drawn(25, dimensions, classes, 1, scale)
-        found.append((family, posterior, data, share * float(posterior.std.min())))
-    return found
+        data = random_rows(25, dimensions, classes, 1, scale)
+        settings.append((family, posterior, data, share * float(posterior.std.min())))
+    return settings
 
 
-@pytest.mark.parametrize(("family", "posterior", "data", "radius"), settings())
+@pytest.mark.parametrize(("family", "posterior", "data", "radius"), ball_settings())
 def test_no_third_derivative_in_the_ball_exceeds_the_bound(
     family: SoftmaxRegression, posterior: MeanFieldGaussian, data: Tensor, radius: float
 ) -> None:
@@ -124,59 +128,61 @@ def test_no_third_derivative_in_the_ball_exceeds_the_bound(
     assert bound / 50 <= ascent_attack(whole, posterior.flat(), radius) <= bound
 
 
-@pytest.mark.parametrize(("family", "posterior", "data", "radius"), settings())
-def test_the_rows_part_holds_without_the_prior_beside_it(
+@pytest.mark.parametrize(("family", "posterior", "data", "radius"), ball_settings())
+def test_the_bound_of_the_rows_alone_holds(
     family: SoftmaxRegression,
     posterior: MeanFieldGaussian,
     data: Tensor,
     radius: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    leave_the_prior_out(monkeypatch)
+    omit_prior(monkeypatch)
     rows, bound = data_energy(family, data), family.lipschitz(posterior, data, radius)
     assert 0 < random_attack(rows, posterior.flat(), radius) <= bound
     assert bound / 200 <= ascent_attack(rows, posterior.flat(), radius) <= bound
 
 
-@pytest.mark.parametrize("sure", [3.0, 6.0, 12.0])
-def test_where_a_row_is_sure_the_rows_part_is_almost_reached(sure: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two classes, one row, one pair of draws: the cumulant is (1-2p) ρ Var, and 1-2p is all that is given away."""
-    leave_the_prior_out(monkeypatch)
+@pytest.mark.parametrize("logit", [3.0, 6.0, 12.0])
+def test_the_bound_of_the_rows_is_nearly_attained_where_p_is_confident(
+    logit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two classes, one row, one pair of draws: the cumulant is (1-2p) ρ Var, so the bound is loose by 1-2p only."""
+    omit_prior(monkeypatch)
     family, data = SoftmaxRegression(1, 2, 1.0, 2, 0), torch.tensor([[1.5, 0.0]], dtype=torch.float64)
     posterior = MeanFieldGaussian(
-        torch.tensor([[sure / 1.5], [0.0]]).double(), torch.full((2, 1), 1e-9, dtype=torch.float64)
+        torch.tensor([[logit / 1.5], [0.0]]).double(), torch.full((2, 1), 1e-9, dtype=torch.float64)
     )
-    signs = noise_of(family)[0]
+    signs = frozen_noise_of(family)[0]
     along = torch.cat([torch.tensor([1.0, -1.0]).double(), torch.tensor([1.0, -1.0]).double() * signs]) / 2
     reached = abs(float(third_derivative(data_energy(family, data), posterior.flat(), along).detach()))
     bound = family.lipschitz(posterior, data, 0.0)
     assert reached <= bound
-    assert reached == pytest.approx(math.tanh(sure / 2) * bound, rel=1e-4)
+    assert reached == pytest.approx(math.tanh(logit / 2) * bound, rel=1e-4)
 
 
-def test_on_a_bounded_variable_the_third_cumulant_is_at_most_its_range_times_its_variance() -> None:
-    """The two inequalities the bound is derived from, on random distributions."""
+def test_a_third_cumulant_is_at_most_range_times_variance() -> None:
+    """Check the two inequalities behind the bound on random distributions."""
     generator = torch.Generator().manual_seed(0)
     p = (5 * torch.randn(5000, 4, generator=generator, dtype=torch.float64)).softmax(1)
     b = torch.rand(5000, 4, generator=generator, dtype=torch.float64)
     spread = b - (p * b).sum(1, keepdim=True)
     third, variance = (p * spread**3).sum(1).abs(), (p * spread**2).sum(1)
-    reach = b.amax(1) - b.amin(1)
-    assert bool((third <= reach * variance * (1 + 1e-12)).all())
-    assert bool((third <= reach**3 / (6 * math.sqrt(3)) * (1 + 1e-12)).all())
+    range_of_b = b.amax(1) - b.amin(1)
+    assert bool((third <= range_of_b * variance * (1 + 1e-12)).all())
+    assert bool((third <= range_of_b**3 / (6 * math.sqrt(3)) * (1 + 1e-12)).all())
 
 
 def test_the_bound_on_a_ball_covers_the_bounds_at_its_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ball so wide that the bound at its centre alone would be exceeded."""
-    leave_the_prior_out(monkeypatch)
+    """The ball is so wide that the bound at its centre would be exceeded."""
+    omit_prior(monkeypatch)
     family, data = SoftmaxRegression(1, 2, 1.3, 2, 0), torch.tensor([[0.5, 0.0]], dtype=torch.float64)
     posterior = MeanFieldGaussian(torch.zeros((2, 1)).double(), torch.full((2, 1), 2.0, dtype=torch.float64))
     within = largest_bound_within(family, posterior, data, 1.0)
     assert 1.1 * family.lipschitz(posterior, data, 0.0) < within <= family.lipschitz(posterior, data, 1.0)
 
 
-def test_the_bound_grows_with_the_ball_and_ends_where_a_std_reaches_zero() -> None:
-    family, posterior, data, _ = settings()[0]
+def test_the_bound_grows_with_the_ball_and_is_infinite_where_a_std_reaches_zero() -> None:
+    family, posterior, data, _ = ball_settings()[0]
     smallest = float(posterior.std.min())
     bounds = [family.lipschitz(posterior, data, share * smallest) for share in (0.0, 0.2, 0.5, 0.9)]
     assert bounds == sorted(bounds)
@@ -188,14 +194,14 @@ def test_the_bound_grows_with_the_ball_and_ends_where_a_std_reaches_zero() -> No
 
 
 def rounding_errors(family: SoftmaxRegression, posterior: MeanFieldGaussian, data: Tensor) -> tuple[float, float]:
-    """What is left of the computed gradient and Hessian after subtracting the same formulas in fifty digits."""
+    """Return the differences of the computed gradient and Hessian from the same formulas in fifty digits."""
     at, half, dims = family.expand(posterior, data), family.parameter_count, family.dimensions
     flat = [mpmath.mpf(value) for value in posterior.flat().tolist()]
     precision = 1 / mpmath.mpf(family.prior_std) ** 2
     gradient = [precision * value - (1 / value if i >= half else 0) for i, value in enumerate(flat)]
     curvature = mpmath.diag([precision + (1 / value**2 if i >= half else 0) for i, value in enumerate(flat)])
     owner = [(i % half) // dims for i in range(2 * half)]
-    for epsilon in noise_of(family).tolist():
+    for epsilon in frozen_noise_of(family).tolist():
         for *features, label in data.tolist():
             a = [mpmath.mpf(features[i % dims]) * (epsilon[i - half] if i >= half else 1) for i in range(2 * half)]
             logits = [sum(a[i] * flat[i] for i in range(2 * half) if owner[i] == k) for k in range(family.classes)]
@@ -205,16 +211,20 @@ def rounding_errors(family: SoftmaxRegression, posterior: MeanFieldGaussian, dat
                 for j in range(2 * half):
                     weight = p[owner[i]] * ((owner[i] == owner[j]) - p[owner[j]])
                     curvature[i, j] += weight * a[i] * a[j] / family.draws
-    return lost_digits(at, gradient, curvature)
+    return expansion_errors(at, gradient, curvature)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e2, 1e6])
 def test_rounding_stays_within_its_a_priori_bound(scale: float) -> None:
     """Two almost equal columns with large, opposite weights: the logits are small differences of large numbers.
 
-    The prior is wide, so that its own rounding has no share in it.
+    The prior is wide, so that its own rounding is negligible.
     """
-    family, data, posterior = SoftmaxRegression(2, 3, 1e3 * scale, 4, 0), drawn(10, 2, 3), random_posterior((3, 2), 5)
+    family, data, posterior = (
+        SoftmaxRegression(2, 3, 1e3 * scale, 4, 0),
+        random_rows(10, 2, 3),
+        random_posterior((3, 2), 5),
+    )
     data[:, 1] = data[:, 0] * (1 + data[:, 1] / scale)
     posterior = MeanFieldGaussian(posterior.mean + scale * torch.tensor([1.0, -1.0]).double(), posterior.std)
     rounding = family.expand(posterior, data).rounding
@@ -223,32 +233,32 @@ def test_rounding_stays_within_its_a_priori_bound(scale: float) -> None:
     assert 0 < lost <= rounding.gradient < 1e5 * lost
     assert 0 < lost_curvature <= rounding.hessian < 1e5 * lost_curvature
     if scale == 1e6:
-        assert lost > 1e-11  # not the rounding of a sum: the logits themselves have lost digits
+        assert lost > 1e-11  # not only rounding of a sum: the logits themselves have lost digits
 
 
-def test_rounding_is_unbounded_where_logits_have_no_digits_left() -> None:
+def test_the_rounding_bound_is_infinite_where_logits_have_no_digits_left() -> None:
     family, posterior = SoftmaxRegression(2, 3, 1.3, 4, 0), random_posterior((3, 2), 5)
-    assert family.expand(posterior, drawn(12, 2, 3, scale=1e13)).rounding.hessian == math.inf
+    assert family.expand(posterior, random_rows(12, 2, 3, scale=1e13)).rounding.hessian == math.inf
 
 
 def test_certificates_hold_against_retraining_and_are_tight() -> None:
-    ratios = certified_ratios(SoftmaxRegression(4, 3, 1.0, 8, 0), drawn(600, 4, 3), 0.01, 1e-3, range(11))
+    ratios = certified_ratios(SoftmaxRegression(4, 3, 1.0, 8, 0), random_rows(600, 4, 3), 0.01, 1e-3, range(11))
     assert sorted(ratios)[5] <= 1.5
 
 
-def test_a_whole_class_is_forgotten_as_if_never_seen() -> None:
-    family, data = SoftmaxRegression(3, 4, 1.0, 8, 0), drawn(300, 3, 4)
-    start, gone = family.initial(data, 0), data[:, -1] == 2
+def test_forgetting_a_whole_class_equals_retraining() -> None:
+    family, data = SoftmaxRegression(3, 4, 1.0, 8, 0), random_rows(300, 3, 4)
+    start, forgotten = family.initial(data, 0), data[:, -1] == 2
     posterior = train(family, data, start, tolerance=0.0).posterior
-    retrained = train(family, data[~gone], start, tolerance=0.0).posterior
-    outcome = forget(family, posterior, data, gone.nonzero().flatten(), Policy(1e-13))
+    retrained = train(family, data[~forgotten], start, tolerance=0.0).posterior
+    outcome = forget(family, posterior, data, forgotten.nonzero().flatten(), Policy(1e-13))
     assert outcome.certificate.level == "proved"
     assert posterior.kl(retrained) > 1
     assert outcome.posterior.kl(retrained) <= outcome.certificate.epsilon <= 1e-13
 
 
 def test_chunks_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
-    family, data, posterior = SoftmaxRegression(3, 3, 1.0, 4, 0), drawn(100, 3, 3), random_posterior((3, 3), 1)
+    family, data, posterior = SoftmaxRegression(3, 3, 1.0, 4, 0), random_rows(100, 3, 3), random_posterior((3, 3), 1)
     whole, whole_bound = family.expand(posterior, data), family.lipschitz(posterior, data, 1e-2)
     whole_group = family.group_gradient(posterior, data)
     monkeypatch.setattr(softmax, "_CHUNK_ROWS", 7)
@@ -260,7 +270,7 @@ def test_chunks_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> 
     assert family.lipschitz(posterior, data, 1e-2) == pytest.approx(whole_bound, rel=1e-12)
 
 
-def test_it_comes_through_the_door_for_everybody() -> None:
+def test_it_is_built_by_name() -> None:
     config = {"dimensions": 2, "classes": 3, "prior_std": 1.0, "draws": 4, "seed": 3}
     assert build("softmax-regression", config) == SoftmaxRegression(2, 3, 1.0, 4, 3)
 
