@@ -75,36 +75,42 @@ def _process(context: WorkerContext, claim: Claim, lease: Lease) -> BatchResult:
     lease.report("loading", 0.0)
     digests = claim.posterior_digest, claim.dataset_digest, claim.never_seen_digest
     kind = claim.posterior_kind
-    model = load_model(context.artifacts, claim.model_id, claim.family, kind, claim.config, *digests)
-    lease.device = str(model.rows.device)
+    loaded = load_model(context.artifacts, claim.model_id, claim.family, kind, claim.config, *digests)
+    lease.device = str(loaded.rows.device)
     policy = ml.Policy(**{**claim.policy, "rungs": tuple(claim.policy["rungs"])})
-    forgotten = torch.from_numpy(model.dataset.positions(claim.forgotten))
+    forgotten = torch.from_numpy(loaded.dataset.positions(claim.forgotten))
     outcome = ml.forget(
-        model.model, model.posterior, model.rows, forgotten, policy, on_progress=lease.report, on_step=lease.record_step
+        loaded.model,
+        loaded.posterior,
+        loaded.rows,
+        forgotten,
+        policy,
+        on_progress=lease.report,
+        on_step=lease.record_step,
     )
     lease.report("effects", 1.0)
-    evidence = _collect_evidence(model, forgotten, outcome)
+    evidence = _collect_evidence(loaded, forgotten, outcome)
     lease.report("saving", 1.0)
-    retained = model.dataset.without(claim.forgotten)
+    retained = loaded.dataset.without(claim.forgotten)
     return BatchResult(
         posterior_digest=_save(context, claim, "posterior", outcome.posterior.to_bytes()),
         dataset_digest=_save(context, claim, "dataset", *retained.pieces()),
         # Both from rows, the second from the saved ones: it cannot prove the absence of a row in that file.
-        tree_before=DatasetTree.from_dataset(model.dataset),
+        tree_before=DatasetTree.from_dataset(loaded.dataset),
         tree_after=DatasetTree.from_dataset(retained),
         device=lease.device,
         evidence=evidence,
     )
 
 
-def _collect_evidence(model: LoadedModel, forgotten: Tensor, outcome: ml.Outcome[ml.Posterior]) -> Evidence:
+def _collect_evidence(loaded: LoadedModel, forgotten: Tensor, outcome: ml.Outcome[ml.Posterior]) -> Evidence:
     """Return what the store signs; without bound and effects if the policy was missed, since nothing is published."""
     epsilon, level = outcome.certificate.epsilon, outcome.certificate.level
     rungs = [Rung.model_validate(rung.to_dict()) for rung in outcome.rungs]
     if not outcome.policy_met:
         return Evidence(epsilon, level, rungs, outcome.seconds)
     after = outcome.posterior
-    effects = measure_effects(model.model, model.posterior, after, model.rows, forgotten, epsilon, model.never_seen)
+    effects = measure_effects(loaded.model, loaded.posterior, after, loaded.rows, forgotten, epsilon, loaded.never_seen)
     worst = effects.membership.worst
     return Evidence(
         epsilon=epsilon,
@@ -114,7 +120,7 @@ def _collect_evidence(model: LoadedModel, forgotten: Tensor, outcome: ml.Outcome
         bound=Bound.model_validate(outcome.certificate.to_dict()),
         effects=Effects.model_validate(effects.to_dict()),
         # The store knows records by number, not by position.
-        worst_record=None if worst is None else int(model.dataset.records[int(forgotten[worst.position])]),
+        worst_record=None if worst is None else int(loaded.dataset.records[int(forgotten[worst.position])]),
     )
 
 

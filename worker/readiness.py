@@ -38,7 +38,7 @@ def _readiness(context: WorkerContext, model: Model, version: Version) -> dict[s
     except Exception as error:
         # Recorded like any result: a version that cannot be checked must not be checked again every second.
         log.exception("version.unreadable", model_id=str(model.id), number=version.number)
-        return _not_ready(f"the check ended in an unexpected {type(error).__name__}; the worker's log has it")
+        return _not_ready(f"the check failed with an unexpected {type(error).__name__}: see the worker's log")
 
 
 def _not_ready(advice: str) -> dict[str, Any]:

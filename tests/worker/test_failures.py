@@ -26,7 +26,7 @@ BATCH = uuid.UUID(int=7)
 
 
 @pytest.mark.parametrize(
-    ("error", "permanent", "splits", "says"),
+    ("error", "permanent", "splits", "message"),
     [
         (ml.InvalidInput("give finite rows"), True, True, "give finite rows"),
         (ml.NumericalFailure("raise the damping"), True, True, "raise the damping"),
@@ -35,6 +35,7 @@ BATCH = uuid.UUID(int=7)
         (MemoryError(), False, True, "memory ran out"),
         (MemoryExhausted("too large"), False, True, "memory ran out"),
         (torch.OutOfMemoryError("CUDA"), False, True, "memory ran out"),
+        (RuntimeError("CUDA error: out of memory"), False, True, "memory ran out"),
         (ArtifactDamaged("x"), False, False, "restore it from the backup"),
         (Gone("x"), False, False, "restore it from the backup"),
         (OSError(errno.ENOSPC, "x"), False, False, "the disk is full"),
@@ -43,26 +44,26 @@ BATCH = uuid.UUID(int=7)
         (ArtifactsUnavailable("x"), False, False, "could not be read or written"),
         (ConnectionResetError(), False, False, "could not be read or written"),
         (OperationalError("SELECT", {}, Exception()), False, False, "the database did not answer"),
-        (TypeError("surprise"), False, True, f"unexpected TypeError; the worker's log has it under batch {BATCH}"),
+        (TypeError("surprise"), False, True, f"unexpected TypeError: see the worker's log for batch {BATCH}"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-def test_each_failure_says_whether_it_may_pass_and_what_to_do(
-    error: Exception, permanent: bool, splits: bool, says: str
+def test_each_failure_says_whether_to_retry_and_what_to_do(
+    error: Exception, permanent: bool, splits: bool, message: str
 ) -> None:
     failure = classify(error, BATCH)
     assert (failure.permanent, failure.splits) == (permanent, splits)
-    assert says in failure.reason
+    assert message in failure.reason
 
 
-def test_the_memory_of_the_cpu_runs_out_without_a_type_of_its_own() -> None:
+def test_exhausted_cpu_memory_is_recognised() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 58)
     assert "memory ran out" in classify(caught.value, BATCH).reason
     assert "unexpected RuntimeError" in classify(RuntimeError("shapes differ"), BATCH).reason
 
 
-def test_a_full_disk_parks_the_job_with_that_reason_and_damages_nothing(
+def test_a_full_disk_postpones_the_deletion_and_damages_nothing(
     settings: Settings, database: Database, context: WorkerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model_id = samples.register_sample(settings, database)
@@ -76,11 +77,11 @@ def test_a_full_disk_parks_the_job_with_that_reason_and_damages_nothing(
     monkeypatch.setattr(forget, "write_ahead", full)
     assert forget_pending(context, model_id) is True
     with database.reading() as session:
-        found = find_view(session, view.deletion.id, caller=None)
+        view_after = find_view(session, view.deletion.id, caller=None)
         batch = session.query(Batch).one()
         assert current_version(session, model_id).id == before.id
-    assert (found.deletion.status, found.targets[0].attempts) == ("pending", 1)
-    assert (batch.status, batch.failure) == ("failed", found.targets[0].failure)
-    assert "the disk is full: nothing was damaged; make room" in (batch.failure or "")
+    assert (view_after.deletion.status, view_after.targets[0].attempts) == ("pending", 1)
+    assert (batch.status, batch.failure) == ("failed", view_after.targets[0].failure)
+    assert "the disk is full: nothing was damaged; free space" in (batch.failure or "")
     for digest in (before.posterior_digest, before.dataset_digest):
         assert context.artifacts.get(model_id, digest)

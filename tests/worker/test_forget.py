@@ -1,4 +1,4 @@
-"""A batch from claim to certificate, against the closed form: with one component the mixture is conjugate."""
+"""A batch from claim to certificate, compared with the closed form: a mixture of one component is conjugate."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ from worker.lease import Lease
 
 
 def truth(*forgotten_people: int) -> np.ndarray:
-    kept = [row for row in range(len(samples.points())) if row // samples.ROWS_EACH not in forgotten_people]
-    return load(samples.posterior(samples.points()[kept]))["mean"]
+    retained = [row for row in range(len(samples.points())) if row // samples.ROWS_EACH not in forgotten_people]
+    return load(samples.posterior(samples.points()[retained]))["mean"]
 
 
 def files(settings: Settings, model_id: uuid.UUID) -> set[str]:
@@ -55,7 +55,7 @@ def files(settings: Settings, model_id: uuid.UUID) -> set[str]:
 
 
 def certificates(session: Session) -> list[str]:
-    """As they are downloaded, in the order of their issue."""
+    """Return the certificates as downloaded, in the order of issue."""
     ids = session.scalars(select(Certificate.id).order_by(Certificate.issued_at))
     return [find_certificate(session, certificate_id, caller=None) for certificate_id in ids.all()]
 
@@ -82,9 +82,9 @@ def test_a_batch_forgets_erases_certifies_and_publishes(
         assert len(session.scalars(select(Subject)).all()) == samples.PEOPLE - 2
         assert set(session.scalars(select(DeletionSubject.subject_id))) == {None}
         for view in (first, second):
-            found = find_view(session, view.deletion.id, caller=None)
-            assert (found.deletion.status, found.deletion.outcome) == ("completed", None)
-            bundle = find_certificate(session, found.targets[0].certificate_id, caller=None)
+            deletion_view = find_view(session, view.deletion.id, caller=None)
+            assert (deletion_view.deletion.status, deletion_view.deletion.outcome) == ("completed", None)
+            bundle = find_certificate(session, deletion_view.targets[0].certificate_id, caller=None)
             checked = verify(
                 bundle.encode(),
                 context.signer.public_pem.encode(),
@@ -97,7 +97,7 @@ def test_a_batch_forgets_erases_certifies_and_publishes(
     assert actions[-2:] == ["artifact.destroyed"] * 2
 
 
-def test_a_data_set_from_before_there_were_salts_is_committed_to_with_its_next_batch(
+def test_a_data_set_without_salts_gets_a_commitment_with_its_next_batch(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
@@ -112,14 +112,14 @@ def test_a_data_set_from_before_there_were_salts_is_committed_to_with_its_next_b
     with database.reading() as session:
         versions = session.scalars(select(Version).order_by(Version.number)).all()
         bundles = certificates(session)
-    told = [verify(bundle.encode(), context.signer.public_pem.encode()).predicate["dataset"] for bundle in bundles]
+    datasets = [verify(bundle.encode(), context.signer.public_pem.encode()).predicate["dataset"] for bundle in bundles]
     assert versions[0].dataset_root is None
-    assert (told[0]["before"]["digest"], told[0]["before"]["records"]) == (digest, 40)
-    assert told[0]["after"]["root"] == told[1]["before"]["root"] == versions[1].dataset_root
-    assert told[1]["after"]["root"] == versions[2].dataset_root
+    assert (datasets[0]["before"]["digest"], datasets[0]["before"]["records"]) == (digest, 40)
+    assert datasets[0]["after"]["root"] == datasets[1]["before"]["root"] == versions[1].dataset_root
+    assert datasets[1]["after"]["root"] == versions[2].dataset_root
 
 
-def test_deletions_one_after_another_do_not_add_up_their_errors(
+def test_errors_of_successive_deletions_do_not_add_up(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
@@ -140,9 +140,9 @@ def test_forgetting_everybody_fails_with_a_plain_reason(
     view = samples.request_deletion(settings, database, *range(samples.PEOPLE))
     forget_pending(context, model_id)
     with database.reading() as session:
-        found = find_view(session, view.deletion.id, caller=None)
-        assert (found.deletion.status, found.targets[0].status) == ("failed", "failed")
-        assert "delete the model" in (found.targets[0].failure or "")
+        deletion_view = find_view(session, view.deletion.id, caller=None)
+        assert (deletion_view.deletion.status, deletion_view.targets[0].status) == ("failed", "failed")
+        assert "delete the model" in (deletion_view.targets[0].failure or "")
         assert current_version(session, model_id).number == 1
         assert len(session.scalars(select(Record)).all()) == len(samples.points())
 
@@ -150,15 +150,15 @@ def test_forgetting_everybody_fails_with_a_plain_reason(
 def test_a_bound_above_the_policy_is_not_published(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
-    # Below what rounding allows to prove, and without the rung that needs no proof.
+    # Rounding allows no proof of so small a bound, and the rung that needs none is not allowed.
     model_id = samples.register_sample(settings, database, epsilon=1e-40, rungs=["influence", "newton", "warm"])
     view = samples.request_deletion(settings, database, 1)
     forget_pending(context, model_id)
     with database.reading() as session:
-        found = find_view(session, view.deletion.id, caller=None)
-        assert found.deletion.status == "failed"
-        failure = found.targets[0].failure or ""
-        assert "the model's policy asks for 1e-40 at level proved; nothing was published" in failure
+        deletion_view = find_view(session, view.deletion.id, caller=None)
+        assert deletion_view.deletion.status == "failed"
+        failure = deletion_view.targets[0].failure or ""
+        assert "the model's policy requires 1e-40 at level proved; nothing was published" in failure
         assert "Tried: influence" in failure
         assert current_version(session, model_id).number == 1
         assert session.scalars(select(Certificate)).all() == []
@@ -180,7 +180,7 @@ def test_a_policy_that_no_bound_can_meet_is_met_by_retraining(
 def test_a_certificate_carries_what_an_attacker_could_still_learn(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
-    """The worst example is named by the commitment of its person, and by nothing else."""
+    """The worst example is identified by the commitment of its person only."""
     never_seen = np.random.default_rng(8).normal(size=(50, 2))
     model_id = samples.register_sample(settings, database, never_seen=save({"x": never_seen}))
     views = [samples.request_deletion(settings, database, number) for number in (2, 6)]
@@ -198,7 +198,7 @@ def test_a_certificate_carries_what_an_attacker_could_still_learn(
         assert set(worst) == {"commitment", "p_value", "p_value_before", "adjusted"}
 
 
-def test_a_policy_changed_while_a_batch_runs_is_for_the_next(
+def test_a_policy_changed_during_a_batch_applies_to_the_next(
     settings: Settings, database: Database, context: WorkerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model_id = samples.register_sample(settings, database)
@@ -230,7 +230,7 @@ def test_a_batch_keeps_its_device_and_its_rungs(settings: Settings, database: Da
     assert batch.rungs[-1]["level"] == "proved"
 
 
-def test_without_never_seen_rows_no_attack_is_told(
+def test_without_never_seen_rows_no_attack_is_reported(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
@@ -249,15 +249,15 @@ def test_a_damaged_artifact_is_retried_not_published(
     view = samples.request_deletion(settings, database, 1)
     with database.reading() as session:
         path = context.artifacts.path(model_id, current_version(session, model_id).dataset_digest)
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-1] + b"\0")
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b"\0")
     forget_pending(context, model_id)
     with database.writing() as session:
-        found = find_view(session, view.deletion.id, caller=None)
-        assert (found.deletion.status, found.targets[0].attempts) == ("pending", 1)
-        assert "restore it from the backup" in (found.targets[0].failure or "")
+        deletion_view = find_view(session, view.deletion.id, caller=None)
+        assert (deletion_view.deletion.status, deletion_view.targets[0].attempts) == ("pending", 1)
+        assert "restore it from the backup" in (deletion_view.targets[0].failure or "")
         session.execute(update(DeletionTarget).values(not_before=now()))
-    path.write_bytes(whole)
+    path.write_bytes(content)
     forget_pending(context, model_id)
     with database.reading() as session:
         assert find_view(session, view.deletion.id, caller=None).deletion.status == "completed"
@@ -295,10 +295,10 @@ def test_a_worker_killed_at_any_point_loses_nothing(
 
 
 def _run_and_die(settings: Settings, model_id: uuid.UUID, patch: str) -> None:
-    """A real process that gets SIGKILL at the given point."""
+    """Run a real process that gets SIGKILL at the given point."""
     with start_forgetting(settings, model_id, patch) as dying:
-        _, told = dying.communicate(timeout=60)
-    assert dying.returncode == -signal.SIGKILL, told
+        _, errors = dying.communicate(timeout=60)
+    assert dying.returncode == -signal.SIGKILL, errors
 
 
 def test_every_log_line_of_a_deletion_carries_its_request_id(

@@ -53,7 +53,7 @@ def key_list(context: WorkerContext) -> bytes:
 
 
 def rotated(context: WorkerContext) -> WorkerContext:
-    """Return a context with a new key, the old one retired, as after `lethe key rotate`, a restart and `lethe key retire`."""
+    """Return a context with a new key, as `lethe key rotate`, a restart and `lethe key retire` leave it."""
     settings = context.settings.model_copy(update={"signing_key": SecretStr(new_key())})
     signer = keys.open_signer(settings, context.database)
     with context.database.writing() as session:

@@ -29,38 +29,39 @@ def test_one_poisoned_record_does_not_hold_up_the_others(
 ) -> None:
     process = forget._process
 
-    def fails_on_it(context: WorkerContext, claim: Claim, lease: Lease) -> BatchResult:
+    def fail_if_poisoned(context: WorkerContext, claim: Claim, lease: Lease) -> BatchResult:
         if poisoned in claim.forgotten:
             raise ml.InvalidInput("a row is not finite; retrain the model without it")
         return process(context, claim, lease)
 
-    monkeypatch.setattr(forget, "_process", fails_on_it)
+    monkeypatch.setattr(forget, "_process", fail_if_poisoned)
     model_id = samples.register_sample(settings, database)
-    asked = [
-        samples.request_deletion(settings, database, records=[NamedRecord(model_id, record)]).deletion.id for record in range(COUNT)
+    deletion_ids = [
+        samples.request_deletion(settings, database, records=[NamedRecord(model_id, record)]).deletion.id
+        for record in range(COUNT)
     ]
     assert forget_pending(context, model_id) is True
     with database.reading() as session:
-        released = find_view(session, asked[1], caller=None)
+        released = find_view(session, deletion_ids[1], caller=None)
         parked = session.scalars(select(Batch)).one()
-    assert "16 of its 16 deletions go on in batches of at most 8" in (parked.failure or "")
-    assert "goes on by itself in a batch of at most 8" in (released.targets[0].failure or "")
+    assert "16 of its 16 deletions continue in batches of at most 8" in (parked.failure or "")
+    assert "continues in a batch of at most 8" in (released.targets[0].failure or "")
     assert "retry it shortly in a smaller batch" in deletion_out(released).what_happens_next
     batches = 1
     while forget_pending(context, model_id):
         batches += 1
     assert batches <= 12
     with database.reading() as session:
-        found = [find_view(session, deletion_id, caller=None) for deletion_id in asked]
+        views = [find_view(session, deletion_id, caller=None) for deletion_id in deletion_ids]
         versions = session.scalars(select(Version).order_by(Version.number)).all()
         certified = session.scalars(select(Certificate.deletion_id)).all()
-        left = set(session.scalars(select(Record.record)))
+        remaining = set(session.scalars(select(Record.record)))
         current = current_version(session, model_id)
-    statuses = [one.deletion.status for one in found]
+    statuses = [view.deletion.status for view in views]
     assert statuses == ["failed" if record == poisoned else "completed" for record in range(COUNT)]
-    assert found[poisoned].targets[0].failure == "a row is not finite; retrain the model without it"
+    assert views[poisoned].targets[0].failure == "a row is not finite; retrain the model without it"
     assert [version.number for version in versions] == list(range(1, len(versions) + 1))
     assert [version for version in versions if version.superseded_at is None] == [current]
-    assert current.record_count == len(left) == len(samples.points()) - COUNT + 1
-    assert left == {poisoned, *range(COUNT, len(samples.points()))}
-    assert sorted(certified) == sorted(set(asked) - {asked[poisoned]})
+    assert current.record_count == len(remaining) == len(samples.points()) - COUNT + 1
+    assert remaining == {poisoned, *range(COUNT, len(samples.points()))}
+    assert sorted(certified) == sorted(set(deletion_ids) - {deletion_ids[poisoned]})

@@ -1,4 +1,4 @@
-"""A deletion that names rows: exactly these are forgotten, and the other rows of their owner stay."""
+"""Deletions that name rows: only these are forgotten, and the other rows of their owner stay."""
 
 from __future__ import annotations
 
@@ -23,39 +23,41 @@ from worker.context import WorkerContext
 from worker.forget import forget_pending
 
 
-def ask(database: Database, context: WorkerContext, model_id: uuid.UUID, *records: int, **more: object) -> DeletionView:
+def request_records(
+    database: Database, context: WorkerContext, model_id: uuid.UUID, *records: int, **changes: object
+) -> DeletionView:
     named = [NamedRecord(model_id, record) for record in records]
     request = DeletionRequest("acme", "gdpr", [], None, "request-1", 0.0, named)
     with database.writing() as session:
-        return samples.store_deletion(session, replace(request, **more), context.signer)  # type: ignore[arg-type]
+        return samples.store_deletion(session, replace(request, **changes), context.signer)  # type: ignore[arg-type]
 
 
 def test_only_the_named_rows_are_forgotten(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database)
-    view = ask(database, context, model_id, 5, 18)
+    view = request_records(database, context, model_id, 5, 18)
     assert forget_pending(context, model_id) is True
-    kept = [row for row in range(40) if row not in (5, 18)]
+    retained = [row for row in range(40) if row not in (5, 18)]
     with database.reading() as session:
         version = current_version(session, model_id)
         posterior = load(context.artifacts.get(model_id, version.posterior_digest))
-        truth = load(samples.posterior(samples.points()[kept]))
+        truth = load(samples.posterior(samples.points()[retained]))
         assert np.allclose(posterior["mean"], truth["mean"], atol=1e-9)
         dataset = load_dataset(context.artifacts.get(model_id, version.dataset_digest))
-        assert dataset.records.tolist() == kept == sorted(session.scalars(select(Record.record)))
+        assert dataset.records.tolist() == retained == sorted(session.scalars(select(Record.record)))
         assert len(session.scalars(select(Subject)).all()) == samples.PEOPLE
-        found = find_view(session, view.deletion.id, caller=None)
-        assert (found.deletion.status, found.deletion.outcome) == ("completed", None)
-        assert found.records == [NamedRecord(model_id, 5), NamedRecord(model_id, 18)]
-        bundle = find_certificate(session, found.targets[0].certificate_id, caller=None)
+        deletion_view = find_view(session, view.deletion.id, caller=None)
+        assert (deletion_view.deletion.status, deletion_view.deletion.outcome) == ("completed", None)
+        assert deletion_view.records == [NamedRecord(model_id, 5), NamedRecord(model_id, 18)]
+        bundle = find_certificate(session, deletion_view.targets[0].certificate_id, caller=None)
     checked = verify(bundle.encode(), context.signer.public_pem.encode())
     assert (checked.predicate["subjects"], checked.predicate["named_records"]) == ([], [5, 18])
 
 
-def test_the_last_row_of_a_person_takes_the_key_along(
+def test_the_last_row_of_a_person_erases_the_key_too(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    ask(database, context, model_id, 4, 5, 6, 7)
+    request_records(database, context, model_id, 4, 5, 6, 7)
     assert forget_pending(context, model_id) is True
     with database.reading() as session:
         assert len(session.scalars(select(Subject)).all()) == samples.PEOPLE - 1
@@ -63,19 +65,21 @@ def test_the_last_row_of_a_person_takes_the_key_along(
 
 def test_rows_and_people_in_one_request(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database)
-    ask(database, context, model_id, 0, 8, lookups=[samples.lookup(settings, 2)])
+    request_records(database, context, model_id, 0, 8, lookups=[samples.lookup(settings, 2)])
     assert forget_pending(context, model_id) is True
     with database.reading() as session:
-        left = set(session.scalars(select(Record.record)))
-    assert left == set(range(40)) - {0, *range(8, 12)}
+        remaining = set(session.scalars(select(Record.record)))
+    assert remaining == set(range(40)) - {0, *range(8, 12)}
 
 
-def test_a_row_erased_meanwhile_needs_no_worker(settings: Settings, database: Database, context: WorkerContext) -> None:
+def test_a_row_that_is_erased_already_needs_no_worker(
+    settings: Settings, database: Database, context: WorkerContext
+) -> None:
     model_id = samples.register_sample(settings, database)
-    view = ask(database, context, model_id, 5)
+    view = request_records(database, context, model_id, 5)
     samples.request_deletion(settings, database, 1)
     assert forget_pending(context, model_id) is True
-    later = ask(database, context, model_id, 6)
+    later = request_records(database, context, model_id, 6)
     assert later.deletion.status == "completed"
     assert "erased by an earlier deletion" in str(later.deletion.outcome)
     with database.reading() as session:

@@ -21,13 +21,13 @@ from worker.sweep import sweep_once
 def test_superseded_posteriors_are_destroyed_on_schedule_and_logged(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
-    """Erased rows at once, the posterior that knew them when its retention has passed."""
-    kept = replace(context, settings=settings.model_copy(update={"superseded_retention_seconds": 3600.0}))
+    """Erased rows are destroyed at once, the superseded posterior when its retention has passed."""
+    retaining = replace(context, settings=settings.model_copy(update={"superseded_retention_seconds": 3600.0}))
     model_id, doorbell = samples.register_sample(settings, database), Doorbell(settings.broker, database)
     with database.reading() as session:
         old = current_version(session, model_id)
     samples.request_deletion(settings, database, 1)
-    forget_pending(kept, model_id)
+    forget_pending(retaining, model_id)
     assert context.artifacts.get(model_id, old.posterior_digest)
     with pytest.raises(Gone):
         context.artifacts.get(model_id, old.dataset_digest)

@@ -1,4 +1,4 @@
-"""Each rung that a batch tried is an entry of the audit trail, whether it was published or not."""
+"""The audit trail has an entry for each rung that a batch tried, published or not."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def rungs(database: Database) -> list[dict[str, Any]]:
     return [entry.details for entry in entries]
 
 
-def test_what_was_published_is_told_with_its_bound(
+def test_a_published_rung_is_recorded_with_its_bound(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)
     samples.request_deletion(settings, database, 1)
     forget_pending(context, model_id)
-    told = rungs(database)
-    assert told[-1]["level"] == "proved"
-    assert 0 <= told[-1]["bound"] <= 1e-6
-    assert all(set(one) == {"rung", "bound", "level", "seconds"} and one["seconds"] > 0 for one in told)
+    entries = rungs(database)
+    assert entries[-1]["level"] == "proved"
+    assert 0 <= entries[-1]["bound"] <= 1e-6
+    assert all(set(entry) == {"rung", "bound", "level", "seconds"} and entry["seconds"] > 0 for entry in entries)
     with database.reading() as session:
         unplaced = session.scalars(select(AuditEntry.action).where(AuditEntry.leaf_index.is_(None))).all()
     assert "certificate.issued" not in unplaced
@@ -41,10 +41,10 @@ def test_what_was_published_is_told_with_its_bound(
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_what_was_tried_in_vain_is_told_too(settings: Settings, database: Database, context: WorkerContext) -> None:
+def test_rungs_of_a_failed_batch_are_recorded(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database, epsilon=1e-40, rungs=["influence", "newton"])
     samples.request_deletion(settings, database, 1)
     forget_pending(context, model_id)
-    told = rungs(database)
-    assert [one["rung"] for one in told] == ["influence", "newton"]
-    assert all(one["bound"] is None or one["bound"] > 1e-40 for one in told)
+    entries = rungs(database)
+    assert [entry["rung"] for entry in entries] == ["influence", "newton"]
+    assert all(entry["bound"] is None or entry["bound"] > 1e-40 for entry in entries)

@@ -1,4 +1,4 @@
-"""Models take turns, however many deletions one of them has and however often its doorbell is rung."""
+"""Models take turns, however many deletions and doorbells one of them has."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from worker.sweep import sweep_once
 
 
 def serve_one(queue: redis.Redis, context: WorkerContext) -> bool:
-    """Answer the oldest doorbell, as a worker does. False when there is none."""
+    """Serve the oldest doorbell, as a worker does. Return False if there is none."""
     message = queue.rpop(QUEUES[Device.CPU])
     if message is None:
         return False
-    told = json.loads(message)
-    if told["headers"]["task"] == FORGET_TASK:
-        (model_id, turn), *_ = json.loads(base64.b64decode(told["body"]))
+    task = json.loads(message)
+    if task["headers"]["task"] == FORGET_TASK:
+        (model_id, turn), *_ = json.loads(base64.b64decode(task["body"]))
         serve_doorbell(context, uuid.UUID(model_id), turn)
     return True
 
@@ -45,11 +45,11 @@ def test_a_busy_model_starves_no_other(
     limited = replace(context, settings=settings.model_copy(update={"batch_most_deletions": 5}))
     busy, quiet = (samples.register_sample(settings, database) for _ in range(2))
     with database.writing() as session:
-        session.execute(update(Version).values(readiness={}))  # nobody need look at them
+        session.execute(update(Version).values(readiness={}))  # no readiness checks
     for record in range(30):
         samples.request_deletion(settings, database, records=[NamedRecord(busy, record)])
     for _ in range(5):
-        sweep_once(database, context.artifacts, context.doorbell)  # each rings: nobody is there yet
+        sweep_once(database, context.artifacts, context.doorbell)  # each rings: no worker has answered yet
     assert serve_one(queue, limited)
     samples.request_deletion(settings, database, records=[NamedRecord(quiet, 1)])
     context.doorbell.ring(quiet)
@@ -59,6 +59,6 @@ def test_a_busy_model_starves_no_other(
     assert batches_of(database) == {busy: 2, quiet: 1}
     while serve_one(queue, limited):
         pass
-    assert batches_of(database) == {busy: 6, quiet: 1}  # each doorbell's worth, and without a sweep
+    assert batches_of(database) == {busy: 6, quiet: 1}  # one per doorbell, without a sweep
     with database.reading() as session:
         assert set(session.scalars(select(Deletion.status))) == {"completed"}

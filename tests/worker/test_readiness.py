@@ -26,7 +26,7 @@ def test_the_readiness_of_the_current_version_is_recorded_once(
     assert (readiness["ready"], readiness["levels"], readiness["advice"]) == (True, ["proved"], [])
 
 
-def test_a_published_version_is_looked_at_anew(settings: Settings, database: Database, context: WorkerContext) -> None:
+def test_a_published_version_is_checked_again(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database)
     check_current(context, model_id)
     samples.request_deletion(settings, database, 3)
@@ -34,7 +34,7 @@ def test_a_published_version_is_looked_at_anew(settings: Settings, database: Dat
     assert check_current(context, model_id) is True
 
 
-def test_a_network_is_looked_at_as_one(settings: Settings, database: Database, context: WorkerContext) -> None:
+def test_a_network_is_checked_as_a_network(settings: Settings, database: Database, context: WorkerContext) -> None:
     rows = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
     rows[:, -1] = rows[:, 0] > 0
     registration = Registration(
@@ -56,7 +56,7 @@ def test_a_network_is_looked_at_as_one(settings: Settings, database: Database, c
     assert readiness["numbers"]["residual_of_a_row"] > 0
 
 
-def test_a_version_that_cannot_be_read_is_recorded_and_left_alone(
+def test_a_version_that_cannot_be_read_is_recorded_once(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = samples.register_sample(settings, database)

@@ -1,4 +1,4 @@
-"""`lethe model check` and `polish` on files, as an engineer runs them before registering."""
+"""`lethe model check` and `lethe model polish` on files, as before registration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAMILY = LinearRegression(**CONFIG)  # type: ignore[arg-type]
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
-    """Manifest, posterior and records of a model that stopped half a width short of its optimum."""
+    """Return manifest, posterior and records of a model half a width short of its optimum."""
     data = torch.randn(50, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     optimum = FAMILY.optimum(data)
     (tmp_path / "manifest.json").write_text(json.dumps({"family": "linear-regression", "config": CONFIG}))
@@ -35,9 +35,9 @@ def test_check_advises_polish_and_polish_makes_it_ready(files: list[str], tmp_pa
     runner = CliRunner()
     before = runner.invoke(app, ["model", "check", *files, "--json"])
     assert before.exit_code == 1
-    told = json.loads(before.stdout)
-    assert told["ready"] is False
-    assert "lethe model polish" in told["advice"][0]
+    readiness = json.loads(before.stdout)
+    assert readiness["ready"] is False
+    assert "lethe model polish" in readiness["advice"][0]
     polished = str(tmp_path / "polished.safetensors")
     assert runner.invoke(app, ["model", "polish", *files, "--out", polished]).exit_code == 0
     after = runner.invoke(app, ["model", "check", files[0], polished, files[2], "--json"])
@@ -46,7 +46,7 @@ def test_check_advises_polish_and_polish_makes_it_ready(files: list[str], tmp_pa
     assert "proved" in runner.invoke(app, ["model", "check", files[0], polished, files[2]]).stdout
 
 
-def test_a_network_is_brought_to_rest(tmp_path: Path) -> None:
+def test_polish_brings_a_network_closer_to_convergence(tmp_path: Path) -> None:
     config = {"dimensions": 2, "hidden": 3, "classes": 2}
     data = torch.randn(200, 3, generator=torch.Generator().manual_seed(1))
     data[:, -1] = (data[:, 0] > 0).float()
@@ -57,8 +57,8 @@ def test_a_network_is_brought_to_rest(tmp_path: Path) -> None:
     polished, runner = str(tmp_path / "polished.safetensors"), CliRunner()
     assert runner.invoke(app, ["model", "polish", *names, "--out", polished]).exit_code == 0
     before, after = (
-        json.loads(runner.invoke(app, ["model", "check", names[0], one, names[2], "--json"]).stdout)
-        for one in (names[1], polished)
+        json.loads(runner.invoke(app, ["model", "check", names[0], posterior, names[2], "--json"]).stdout)
+        for posterior in (names[1], polished)
     )
     assert before["levels"] == after["levels"] == ["estimated"]
     assert after["numbers"]["residual"] < before["numbers"]["residual"]
@@ -77,7 +77,7 @@ def test_samples_are_checked_but_not_polished(files: list[str], tmp_path: Path) 
     assert "run the chains longer" in " ".join(refused.stderr.split())
 
 
-def test_a_manifest_that_names_the_other_kind_is_told(files: list[str], tmp_path: Path) -> None:
+def test_a_manifest_that_names_the_other_kind_is_refused(files: list[str], tmp_path: Path) -> None:
     manifest = tmp_path / "other.json"
     runner = CliRunner()
     for kind, code in (("variational", 1), ("samples", 2)):
@@ -85,14 +85,14 @@ def test_a_manifest_that_names_the_other_kind_is_told(files: list[str], tmp_path
         assert runner.invoke(app, ["model", "check", str(manifest), *files[1:]]).exit_code == code
 
 
-def test_files_that_do_not_fit_are_told(files: list[str]) -> None:
+def test_files_that_do_not_fit_are_refused(files: list[str]) -> None:
     runner = CliRunner()
     manifest, posterior, records = files
-    for arguments, told in (
+    for arguments, message in (
         ([records, posterior, records], "is not a manifest"),
         ([manifest, manifest, records], "safetensors"),
         ([manifest, posterior, posterior], "save the training rows"),
     ):
         refused = runner.invoke(app, ["model", "check", *arguments])
         assert refused.exit_code == 2
-        assert told in " ".join(refused.stderr.replace("│", " ").split())
+        assert message in " ".join(refused.stderr.replace("│", " ").split())
