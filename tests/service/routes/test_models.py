@@ -24,15 +24,15 @@ def manifest(**changes: object) -> bytes:
 
 
 def test_a_registered_model_can_be_read_and_pulled(api: Api, settings: Settings, database: Database) -> None:
-    sent = samples.parts()
-    answer = api.call(Role.ENGINEER, "POST", PATH, files=sent)
-    assert answer.status_code == 201, answer.text
-    model = answer.json()
+    parts = samples.parts()
+    response = api.call(Role.ENGINEER, "POST", PATH, files=parts)
+    assert response.status_code == 201, response.text
+    model = response.json()
     assert (model["version"], model["record_count"]) == (1, samples.PEOPLE * samples.ROWS_EACH)
     assert api.call(Role.AUDITOR, "GET", f"{PATH}/{model['id']}").json() == model
-    pulled = api.call(Role.ENGINEER, "GET", f"{PATH}/{model['id']}/artifact")
-    assert pulled.content == sent["posterior"]
-    assert pulled.headers["etag"] == f'"{hashlib.sha256(pulled.content).hexdigest()}"'
+    download = api.call(Role.ENGINEER, "GET", f"{PATH}/{model['id']}/artifact")
+    assert download.content == parts["posterior"]
+    assert download.headers["etag"] == f'"{hashlib.sha256(download.content).hexdigest()}"'
     with database.reading() as session:
         assert session.scalar(select(func.count()).select_from(Subject)) == samples.PEOPLE
         assert session.scalar(select(func.count()).select_from(Record)) == samples.PEOPLE * samples.ROWS_EACH
@@ -85,9 +85,9 @@ BAD_PARTS = {
 def test_a_bad_part_is_named_and_nothing_is_stored(
     api: Api, settings: Settings, database: Database, changes: dict[str, bytes], field: str
 ) -> None:
-    answer = api.call(Role.ENGINEER, "POST", PATH, files=samples.parts(**changes))
-    assert answer.status_code == 422, answer.text
-    assert answer.json()["errors"][0]["field"] == field
+    response = api.call(Role.ENGINEER, "POST", PATH, files=samples.parts(**changes))
+    assert response.status_code == 422, response.text
+    assert response.json()["errors"][0]["field"] == field
     with database.reading() as session:
         assert session.scalar(select(func.count()).select_from(Model)) == 0
         assert session.scalar(select(func.count()).select_from(Subject)) == 0
@@ -97,16 +97,16 @@ def test_a_bad_part_is_named_and_nothing_is_stored(
 
 @pytest.mark.parametrize("missing", ["manifest", "posterior", "records", "subjects"])
 def test_a_missing_part_is_named(api: Api, missing: str) -> None:
-    sent = {name: content for name, content in samples.parts().items() if name != missing}
-    answer = api.call(Role.ENGINEER, "POST", PATH, files=sent)
-    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, missing)
+    parts = {name: content for name, content in samples.parts().items() if name != missing}
+    response = api.call(Role.ENGINEER, "POST", PATH, files=parts)
+    assert (response.status_code, response.json()["errors"][0]["field"]) == (422, missing)
 
 
 def test_two_models_share_a_subject(api: Api, database: Database) -> None:
     for _ in range(2):
         assert api.call(Role.ENGINEER, "POST", PATH, files=samples.parts()).status_code == 201
-    answer = api.call(Role.COMPLIANCE, "POST", "/api/v1/deletions", json={"subjects": [samples.person(1)]})
-    assert len(answer.json()["models"]) == 2
+    response = api.call(Role.COMPLIANCE, "POST", "/api/v1/deletions", json={"subjects": [samples.person(1)]})
+    assert len(response.json()["models"]) == 2
     with database.reading() as session:
         assert session.scalar(select(func.count()).select_from(Subject)) == samples.PEOPLE
 

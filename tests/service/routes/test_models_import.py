@@ -1,4 +1,4 @@
-"""Models of other families and kinds, by upload and by location; what is refused stores nothing."""
+"""Registration of other families and kinds, by upload and by location. Refused registrations store nothing."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ ROWS = np.array([[0.5, 1.0, 0.0], [0.25, -1.0, 1.0]])
 
 
 def parts(**changes: bytes) -> dict[str, bytes]:
-    whole = {
+    complete = {
         "manifest": json.dumps(MANIFEST).encode(),
         "posterior": save({"samples": np.zeros((4, 2)), "chain": np.arange(4) % 2}),
         "records": save({"x": ROWS}),
         "subjects": json.dumps([samples.person(1), samples.person(2)]).encode(),
     }
-    return {**whole, **changes}
+    return {**complete, **changes}
 
 
 @pytest.fixture
@@ -51,27 +51,27 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "import"
 
 
-def stored(database: Database) -> int:
+def stored_rows(database: Database) -> int:
     with database.reading() as session:
         return sum(session.scalar(select(func.count()).select_from(t)) or 0 for t in (Model, Subject, Artifact))
 
 
-def test_an_upload_tells_its_kind(api: Api) -> None:
-    answer = api.call(Role.ENGINEER, "POST", PATH, files=parts())
-    assert answer.status_code == 201, answer.text
-    told = answer.json()
-    assert {name: told[name] for name in ("family", "posterior", "config")} == {
+def test_a_registered_model_has_its_family_kind_and_configuration(api: Api) -> None:
+    response = api.call(Role.ENGINEER, "POST", PATH, files=parts())
+    assert response.status_code == 201, response.text
+    model = response.json()
+    assert {name: model[name] for name in ("family", "posterior", "config")} == {
         name: MANIFEST[name] for name in ("family", "posterior", "config")
     }
-    pulled = api.call(Role.ENGINEER, "GET", f"{PATH}/{told['id']}/artifact")
-    assert pulled.content == parts()["posterior"]
+    download = api.call(Role.ENGINEER, "GET", f"{PATH}/{model['id']}/artifact")
+    assert download.content == parts()["posterior"]
 
 
 def test_without_an_import_root_nothing_is_read(api: Api, database: Database) -> None:
-    answer = api.call(Role.ENGINEER, "POST", IMPORT, json={"manifest": MANIFEST, "location": LOCATION})
-    assert (answer.status_code, answer.json()["type"]) == (403, "urn:lethe:problem:imports-off")
-    assert "LETHE_IMPORT_ROOT" in answer.json()["detail"]
-    assert stored(database) == 0
+    response = api.call(Role.ENGINEER, "POST", IMPORT, json={"manifest": MANIFEST, "location": LOCATION})
+    assert (response.status_code, response.json()["type"]) == (403, "urn:lethe:problem:imports-off")
+    assert "LETHE_IMPORT_ROOT" in response.json()["detail"]
+    assert stored_rows(database) == 0
 
 
 class TestByLocation:
@@ -81,15 +81,15 @@ class TestByLocation:
 
     def test_a_model_is_read_from_below_the_root(self, api: Api, root: Path, database: Database) -> None:
         body = {"manifest": MANIFEST, "location": {**LOCATION, "never_seen": "slope/never_seen"}}
-        answer = api.call(Role.ENGINEER, "POST", IMPORT, json=body)
-        assert answer.status_code == 201, answer.text
-        pulled = api.call(Role.ENGINEER, "GET", f"{PATH}/{answer.json()['id']}/artifact")
-        assert pulled.content == parts()["posterior"]
+        response = api.call(Role.ENGINEER, "POST", IMPORT, json=body)
+        assert response.status_code == 201, response.text
+        download = api.call(Role.ENGINEER, "GET", f"{PATH}/{response.json()['id']}/artifact")
+        assert download.content == parts()["posterior"]
         with database.reading() as session:
             assert session.scalars(select(Model)).one().never_seen_digest is not None
             assert session.scalars(select(AuditEntry.actor)).all()[-1] == "acme-engineer"
 
-    def test_nobody_else_may(self, api: Api, root: Path) -> None:
+    def test_only_engineers_may_import(self, api: Api, root: Path) -> None:
         body = {"manifest": MANIFEST, "location": LOCATION}
         expected = {None: 401, **{role: 201 if role == Role.ENGINEER else 403 for role in Role}}
         assert {role: api.call(role, "POST", IMPORT, json=body).status_code for role in expected} == expected
@@ -112,16 +112,16 @@ class TestByLocation:
         (root.parent / "outside").write_bytes(parts()["records"])
         (root / "out").symlink_to(root.parent)
         body = {"manifest": MANIFEST, "location": {**LOCATION, **location}}
-        answer = api.call(Role.ENGINEER, "POST", IMPORT, json=body)
-        assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field), answer.text
-        assert stored(database) == 0
+        response = api.call(Role.ENGINEER, "POST", IMPORT, json=body)
+        assert (response.status_code, response.json()["errors"][0]["field"]) == (422, field), response.text
+        assert stored_rows(database) == 0
 
 
 def test_a_policy_that_its_kind_cannot_meet_is_refused(api: Api, database: Database) -> None:
     model_id = api.call(Role.ENGINEER, "POST", PATH, files=parts()).json()["id"]
     policy = {"epsilon": 0.1, "level": "proved", "rungs": ["influence"]}
-    answer = api.call(Role.OPERATOR, "PUT", f"{PATH}/{model_id}/policy", json=policy)
-    assert (answer.status_code, answer.json()["type"]) == (422, "urn:lethe:problem:invalid-policy")
+    response = api.call(Role.OPERATOR, "PUT", f"{PATH}/{model_id}/policy", json=policy)
+    assert (response.status_code, response.json()["type"]) == (422, "urn:lethe:problem:invalid-policy")
     assert api.call(Role.OPERATOR, "GET", f"{PATH}/{model_id}").json()["policy"]["level"] == "estimated"
     policy["rungs"] = ["influence", "retrain"]
     assert api.call(Role.OPERATOR, "PUT", f"{PATH}/{model_id}/policy", json=policy).status_code == 200
@@ -141,7 +141,7 @@ WRONG_MANIFESTS = st.one_of(
 TENSORS = st.dictionaries(
     st.sampled_from(["samples", "chain", "mean", "std", "x"]),
     st.tuples(st.sampled_from(["f8", "f4", "i8"]), st.lists(st.integers(0, 3), max_size=3)).map(
-        lambda made: np.ones(made[1], made[0])
+        lambda spec: np.ones(spec[1], spec[0])
     ),
     max_size=2,
 )
@@ -160,7 +160,7 @@ WRONG = st.one_of(
 def test_whatever_is_malformed_gives_422_and_stores_nothing(
     api: Api, database: Database, changes: dict[str, bytes]
 ) -> None:
-    answer = api.call(Role.ENGINEER, "POST", PATH, files=parts(**changes))
-    assert answer.status_code == 422, answer.text
-    assert answer.json()["errors"][0]["field"].split(".")[0] in parts()
-    assert stored(database) == 0
+    response = api.call(Role.ENGINEER, "POST", PATH, files=parts(**changes))
+    assert response.status_code == 422, response.text
+    assert response.json()["errors"][0]["field"].split(".")[0] in parts()
+    assert stored_rows(database) == 0

@@ -1,4 +1,4 @@
-"""Networks over HTTP: rows in float32, and policies that they can meet."""
+"""Registration of networks: rows in float32, and policies that they can meet."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def parts(**changes: Any) -> dict[str, bytes]:
     }
 
 
-def test_a_network_is_registered_with_its_rows_as_they_are(api: Api, settings: Settings, database: Database) -> None:
-    answer = api.call(Role.ENGINEER, "POST", PATH, files=parts())
-    assert answer.status_code == 201, answer.text
-    told, model_id = answer.json(), uuid.UUID(answer.json()["id"])
-    assert (told["family"], told["config"]) == ("mlp", {**CONFIG, "prior_std": 0.15})
+def test_rows_of_a_network_are_stored_as_they_are_sent(api: Api, settings: Settings, database: Database) -> None:
+    response = api.call(Role.ENGINEER, "POST", PATH, files=parts())
+    assert response.status_code == 201, response.text
+    model, model_id = response.json(), uuid.UUID(response.json()["id"])
+    assert (model["family"], model["config"]) == ("mlp", {**CONFIG, "prior_std": 0.15})
     with database.reading() as session:
         digest = current_version(session, model_id).dataset_digest
     stored = load(open_artifacts(settings).get(model_id, digest))["x"]
@@ -46,9 +46,9 @@ def test_a_network_is_registered_with_its_rows_as_they_are(api: Api, settings: S
     assert np.array_equal(stored, load(parts()["records"])["x"])
 
 
-def test_what_no_certificate_of_a_network_could_meet_is_refused(api: Api) -> None:
-    answer = api.call(Role.ENGINEER, "POST", PATH, files=parts(posterior="samples"))
-    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "manifest.posterior")
+def test_samples_and_unreachable_policies_of_networks_are_refused(api: Api) -> None:
+    response = api.call(Role.ENGINEER, "POST", PATH, files=parts(posterior="samples"))
+    assert (response.status_code, response.json()["errors"][0]["field"]) == (422, "manifest.posterior")
     model_id = api.call(Role.ENGINEER, "POST", PATH, files=parts()).json()["id"]
     policy = {"epsilon": 0.1, "level": "proved", "rungs": ["influence", "warm"]}
     refused = api.call(Role.OPERATOR, "PUT", f"{PATH}/{model_id}/policy", json=policy)

@@ -22,7 +22,7 @@ def manifest(family: str = "linear-regression", **changes: Any) -> dict[str, Any
 
 
 @pytest.mark.parametrize("family", CONFIGS)
-def test_each_family_knows_its_layout_and_keeps_its_configuration(family: str) -> None:
+def test_each_family_has_its_layout_and_keeps_its_configuration(family: str) -> None:
     parsed = MANIFESTS.validate_python(manifest(family))
     assert (parsed.family, parsed.posterior) == (family, "variational")
     assert parsed.plain_config == CONFIGS[family]
@@ -31,7 +31,7 @@ def test_each_family_knows_its_layout_and_keeps_its_configuration(family: str) -
 
 @pytest.mark.parametrize("family", CONFIGS)
 @pytest.mark.parametrize("value", [None, "many", -1, 0, 10**9, [], float("nan"), float("inf")])
-def test_no_value_out_of_range_passes(family: str, value: object) -> None:
+def test_values_out_of_range_are_refused(family: str, value: object) -> None:
     for key in CONFIGS[family]:
         if (key, value) == ("seed", 0) or (key, value) == ("seed", 10**9):
             continue
@@ -57,7 +57,7 @@ def test_draws_come_in_pairs_and_parameters_have_a_limit() -> None:
 
 
 @pytest.mark.parametrize("family", ["mlp", "lenet5"])
-def test_samples_of_networks_are_refused_with_what_to_do(family: str) -> None:
+def test_samples_of_networks_are_refused_with_advice(family: str) -> None:
     with pytest.raises(ValidationError, match="Register variational parameters") as refused:
         MANIFESTS.validate_python(manifest(family, posterior="samples"))
     assert refused.value.errors()[0]["loc"] == (family, "posterior")
@@ -70,12 +70,12 @@ def test_an_unknown_family_is_refused(family: Any) -> None:
     assert refused.value.errors()[0]["loc"] == ("installed", "family")
 
 
-def test_a_family_of_another_package_is_known_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_family_of_another_package_is_accepted_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = [EntryPoint("poisson-regression", "nowhere:Nothing", families.ENTRY_POINT_GROUP)]
     monkeypatch.setattr(families, "entry_points", lambda group: installed)
-    found = MANIFESTS.validate_python(manifest("poisson-regression", config={"rate": 2, "names": ["a"]}))
-    assert isinstance(found, InstalledFamilyManifest)
-    assert (found.plain_config, found.layout) == ({"rate": 2, "names": ["a"]}, Layout())
+    parsed = MANIFESTS.validate_python(manifest("poisson-regression", config={"rate": 2, "names": ["a"]}))
+    assert isinstance(parsed, InstalledFamilyManifest)
+    assert (parsed.plain_config, parsed.layout) == ({"rate": 2, "names": ["a"]}, Layout())
     deep: Any = []
     for _ in range(100_000):
         deep = [deep]
@@ -92,10 +92,10 @@ def test_a_family_of_another_package_is_known_by_its_entry_point(monkeypatch: py
     ],
 )
 def test_a_policy_that_samples_cannot_meet_is_refused(policy: dict[str, Any], reason: str) -> None:
-    whole = {"epsilon": 1e-3, **policy}
-    assert MANIFESTS.validate_python(manifest(policy=whole)).policy == Policy(**whole)
+    complete = {"epsilon": 1e-3, **policy}
+    assert MANIFESTS.validate_python(manifest(policy=complete)).policy == Policy(**complete)
     with pytest.raises(ValidationError, match=reason):
-        MANIFESTS.validate_python(manifest(posterior="samples", policy=whole))
+        MANIFESTS.validate_python(manifest(posterior="samples", policy=complete))
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ def test_a_policy_that_networks_cannot_meet_is_refused(policy: dict[str, Any], r
     assert MANIFESTS.validate_python(manifest("lenet5", policy=allowed)).policy == Policy(**allowed)
 
 
-def test_samples_are_resampled_where_a_proof_is_asked_for() -> None:
-    found = MANIFESTS.validate_python(manifest(posterior="samples"))
-    assert (found.policy.level, found.policy.rungs[-1]) == ("proved", "retrain")
+def test_the_default_policy_allows_retraining_for_samples() -> None:
+    parsed = MANIFESTS.validate_python(manifest(posterior="samples"))
+    assert (parsed.policy.level, parsed.policy.rungs[-1]) == ("proved", "retrain")
 
 
-def test_the_schema_tells_the_families_apart() -> None:
+def test_the_schema_has_a_manifest_for_each_family() -> None:
     schema = json.dumps(MANIFESTS.json_schema())
     assert all(
         f"{name}Manifest" in schema
@@ -126,8 +126,8 @@ def test_the_schema_tells_the_families_apart() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "..", "a/../../b", "../a", "a\0b", "x" * 1001])
-def test_a_location_stays_inside(path: str) -> None:
-    good = {"posterior": "a/b", "records": "c..d", "subjects": "e"}
-    Location(**good)
+def test_a_location_outside_the_root_is_refused(path: str) -> None:
+    location = {"posterior": "a/b", "records": "c..d", "subjects": "e"}
+    Location(**location)
     with pytest.raises(ValidationError):
-        Location(**{**good, "records": path})
+        Location(**{**location, "records": path})

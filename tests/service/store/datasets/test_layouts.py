@@ -18,7 +18,7 @@ VARIATIONAL = {"mean": np.zeros((3, 2)), "std": np.ones((3, 2))}
 ROWS = {"x": np.array([[0.5, 1.0, 0.0], [0.5, 1.0, 2.0]])}
 
 
-def test_what_fits_passes() -> None:
+def test_arrays_that_fit_are_accepted() -> None:
     check_posterior(LAYOUT, "variational", VARIATIONAL)
     check_posterior(LAYOUT, "samples", SAMPLES)
     check_rows(LAYOUT, "records", ROWS)
