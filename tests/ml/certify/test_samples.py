@@ -11,16 +11,23 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 from ml.certify import importance, samples
 from ml.certify.certificate import Certificate
-from ml.certify.samples import NOT_CHECKED_AS_ONE_MAP, NOT_PROVED, certify_samples
+from ml.certify.samples import (
+    NOT_CHECKED_AS_ONE_MAP,
+    NOT_PROVED,
+    RESAMPLED_FROM,
+    certify_resampled,
+    certify_samples,
+)
 from ml.errors import InvalidInput
 from ml.forgetting.retained import retained_rows
 from ml.forgetting.samples import MovedSamples, affine_map, shift
+from ml.inference.chains import Sampled
 from ml.inference.diagnostics import Diagnostics
 from ml.posteriors.sample_set import SampleSet
 from tests.ml.likelihoods import LinearRegression, regression_data
 
 PASSED = Diagnostics(r_hat=1.001, ess=1900.0, width=1.0, warning=None)
-CHAINS, KEPT = 4, 500
+CHAINS, DRAWS_PER_CHAIN = 4, 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +40,7 @@ class Scene:
         return certify_samples(self.likelihood, self.before, moved, self.data, forgotten, diagnostics)
 
     def true_kl(self, forgotten: Tensor, offset: Tensor) -> float:
-        """Of samples as wide as p(θ|S) whose mean was moved by `offset`."""
+        """Divergence of samples as wide as p(θ|S) whose mean was moved by `offset`."""
         mean, covariance = self.likelihood.posterior(self.data)
         moved = MultivariateNormal(mean + offset, covariance)
         retained = MultivariateNormal(*self.likelihood.posterior(retained_rows(self.data, forgotten)))
@@ -46,13 +53,13 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def scene() -> Scene:
-    """Independent draws of a Gaussian posterior, shared out to chains."""
+    """Independent draws of a Gaussian posterior, divided into chains."""
     generator = torch.Generator().manual_seed(0)
     likelihood, data = LinearRegression(3), regression_data(200, 3, generator)
     mean, covariance = likelihood.posterior(data)
-    noise = torch.randn(CHAINS * KEPT, 3, generator=generator, dtype=torch.float64)
+    noise = torch.randn(CHAINS * DRAWS_PER_CHAIN, 3, generator=generator, dtype=torch.float64)
     samples = mean + noise @ torch.linalg.cholesky(covariance).T
-    return Scene(likelihood, data, SampleSet(samples, torch.arange(CHAINS).repeat_interleave(KEPT)))
+    return Scene(likelihood, data, SampleSet(samples, torch.arange(CHAINS).repeat_interleave(DRAWS_PER_CHAIN)))
 
 
 def failed(certificate: Certificate) -> list[str]:
@@ -78,6 +85,41 @@ def test_the_interval_holds_the_closed_form(scene: Scene) -> None:
     assert certificate.not_proved == NOT_PROVED
 
 
+def test_the_limits_of_the_assumptions(scene: Scene) -> None:
+    forgotten = torch.arange(0, 200, 10)
+    moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
+    certificate = scene.certify(moved, forgotten)
+    constants = certificate.constants
+    assert constants.effective_draws == constants.relative_ess * PASSED.ess
+    assert (constants.chain_r_hat, constants.chain_ess, constants.chain_width) == (1.001, 1900.0, 1.0)
+    stated = {assumption.name: (assumption.value, assumption.limit) for assumption in certificate.assumptions}
+    assert stated == {
+        "finite": (0, 0.0),
+        "tail": (constants.k_hat, 0.7),
+        "overlap": (constants.relative_ess, 0.1),
+        "range": (certificate.epsilon, pytest.approx(0.5 * math.log(constants.effective_draws))),
+        "chains": (1.0, 1.0),
+        "one map": (constants.unevenness, 0.01),
+    }
+
+
+def test_resampled_chains_that_converged_leave_nothing() -> None:
+    samples = torch.zeros(2, 1, dtype=torch.float64)
+    certificate = certify_resampled(Sampled(SampleSet(samples, torch.arange(2)), PASSED), 180)
+    assert (certificate.epsilon, certificate.epsilon_reverse, certificate.level) == (0.0, 0.0, "retrained")
+    assert (certificate.n_retained, certificate.constants) == (180, PASSED)
+    assert certificate.not_proved == (RESAMPLED_FROM, *NOT_PROVED[2:])
+    assert failed(certificate) == []
+
+
+def test_resampled_chains_that_did_not_converge_certify_nothing() -> None:
+    samples = torch.zeros(2, 1, dtype=torch.float64)
+    diagnostics = replace(PASSED, warning="the chains disagree")
+    certificate = certify_resampled(Sampled(SampleSet(samples, torch.arange(2)), diagnostics), 180)
+    assert (certificate.epsilon, certificate.epsilon_reverse, certificate.level) == (math.inf, math.inf, "none")
+    assert certificate.reasons[0].endswith("passed their diagnostics: the chains disagree")
+
+
 def test_an_exact_map_leaves_rounding_only(scene: Scene) -> None:
     forgotten = torch.arange(150)
     certificate = scene.certify(affine_map(scene.likelihood, scene.before.samples, scene.data, forgotten), forgotten)
@@ -88,7 +130,7 @@ def test_an_exact_map_leaves_rounding_only(scene: Scene) -> None:
     assert certificate.constants.k_hat == 0.0
 
 
-def test_the_determinant_drops_out(scene: Scene) -> None:
+def test_the_determinant_cancels(scene: Scene) -> None:
     forgotten = torch.arange(20)
     moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
     right = scene.certify(moved, forgotten)
@@ -97,7 +139,7 @@ def test_the_determinant_drops_out(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("sabotage", ["skipped", "wrong sign", "half of the rows"])
-def test_a_step_that_does_not_forget_is_told_by_its_divergence(scene: Scene, sabotage: str) -> None:
+def test_a_step_that_does_not_forget_has_a_larger_divergence(scene: Scene, sabotage: str) -> None:
     forgotten = scene.data[:, -1].abs().argsort(descending=True)[:6]
     honest = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
     step = honest.mode_after - honest.mode_before
@@ -114,7 +156,7 @@ def test_a_step_that_does_not_forget_is_told_by_its_divergence(scene: Scene, sab
 
 
 def test_a_heavy_tail_is_refused(scene: Scene) -> None:
-    """A shift that keeps the width of 200 rows where 10 are left: w = exp(½ρz²) has a tail index of about 0.95."""
+    """A shift keeps the width of 200 rows though 10 are left: w = exp(½ρz²) has a tail index of about 0.95."""
     forgotten = torch.arange(190)
     moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
     certificate = scene.certify(moved, forgotten)
@@ -127,8 +169,8 @@ def test_a_heavy_tail_is_refused(scene: Scene) -> None:
     assert any("Pareto k-hat" in reason for reason in certificate.reasons)
 
 
-def test_samples_that_missed_the_target_are_refused(scene: Scene) -> None:
-    """Twelve standard deviations off: the estimate cannot reach the truth, and says so in more than one way."""
+def test_samples_far_from_the_target_are_refused(scene: Scene) -> None:
+    """Twelve standard deviations off: the estimate cannot reach the truth, and several checks fail."""
     _, covariance = scene.likelihood.posterior(scene.data)
     offset = 12 * torch.linalg.cholesky(covariance)[:, 0]
     certificate = scene.certify(scene.moved_by(offset), torch.arange(5))
@@ -139,7 +181,7 @@ def test_samples_that_missed_the_target_are_refused(scene: Scene) -> None:
     assert certificate.constants.estimate < truth
 
 
-def test_the_divergence_has_to_stay_below_what_the_draws_can_show(scene: Scene) -> None:
+def test_the_divergence_must_stay_below_the_range_of_the_draws(scene: Scene) -> None:
     forgotten = torch.arange(80)
     moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
     assert scene.certify(moved, forgotten).level == "estimated"
@@ -148,7 +190,7 @@ def test_the_divergence_has_to_stay_below_what_the_draws_can_show(scene: Scene) 
     assert certificate.constants.effective_draws < 1.5
 
 
-def test_without_the_chains_diagnostics_nothing_is_certified(scene: Scene) -> None:
+def test_nothing_is_certified_without_the_diagnostics_of_the_chains(scene: Scene) -> None:
     forgotten = torch.arange(20)
     moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
     certificate = scene.certify(moved, forgotten, None)
@@ -177,12 +219,12 @@ def test_weights_that_are_not_finite_are_refused(scene: Scene) -> None:
     assert certificate.level == "none"
     assert {"finite", "tail", "overlap", "range"} <= set(failed(certificate))
     assert certificate.assumptions[0].value == 1
-    stated = certificate.to_dict()
-    assert json.loads(json.dumps(stated, allow_nan=False))["epsilon"] is None
+    content = certificate.to_dict()
+    assert json.loads(json.dumps(content, allow_nan=False))["epsilon"] is None
 
 
 def test_samples_that_were_not_moved_by_one_map_are_refused(scene: Scene) -> None:
-    """Half of the draws left where they were: every weight is finite, but they are not those of a map."""
+    """Half of the draws were left in place: every weight is finite, but no map gives these weights."""
     forgotten = scene.data[:, -1].abs().argsort(descending=True)[:10]
     moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
     mixed = moved.samples.clone()
@@ -206,7 +248,7 @@ def test_many_parameters_are_certified_without_what_needs_dense_matrices(
     assert "one map" not in [assumption.name for assumption in certificate.assumptions]
 
 
-def test_another_number_of_samples_is_turned_down(scene: Scene) -> None:
+def test_another_number_of_samples_is_refused(scene: Scene) -> None:
     moved = shift(scene.likelihood, scene.before.samples[:100], scene.data, torch.arange(20))
     with pytest.raises(InvalidInput, match="pass the whole sample set that was moved"):
         scene.certify(moved, torch.arange(20))
