@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+
+import pytest
+import redis
+from sqlalchemy import func, select
+
+from service.intake.ringing import Ringer
+from service.intake.submission import Intake, Submission, single_submission
+from service.settings import Settings
+from service.store.batches.doorbell import Doorbell
+from service.store.database import Database
+from service.store.deletions.creation import DeletionRequest, Outcome
+from service.store.deletions.idempotency import KeyUse
+from service.store.deletions.opendsr import OpenDsrReference
+from service.store.deletions.views import DeletionView
+from service.store.errors import IdempotencyMismatch, NotFound
+from service.store.signing.statements import StatementSigner
+from service.store.tables import Deletion, IdempotencyKey
+from tests import samples
+from tests.waiting import wait_until
+
+KEY = KeyUse("acme", "key", b"m" * 32)
+
+
+@pytest.fixture
+def intake(settings: Settings, database: Database) -> Iterator[Intake]:
+    ringer = Ringer(Doorbell(settings.broker, database))
+    signer = StatementSigner(settings.signing_key_bytes())
+    intake = Intake(database, signer, ringer, window_seconds=0.0, wait_seconds=5.0)
+    yield intake
+    intake.close()
+    ringer.close()
+
+
+@pytest.fixture
+def queue(settings: Settings) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(settings.broker.replace("redis+socket://", "unix://")) as client:
+        client.delete("lethe.cpu")
+        yield client
+        client.delete("lethe.cpu")
+
+
+def request(
+    settings: Settings, person: int, reference: OpenDsrReference | None = None, model_id: uuid.UUID | None = None
+) -> DeletionRequest:
+    model_ids = [model_id] if model_id else None
+    lookups = [samples.lookup(settings, person)]
+    return DeletionRequest("acme", "gdpr", lookups, model_ids, "request-1", 60.0, opendsr=reference)
+
+
+def single(deletion_request: DeletionRequest, key: KeyUse | None = None) -> Submission:
+    return single_submission(deletion_request, lambda view: str(view.deletion.id), key)
+
+
+def submit_all(intake: Intake, *submissions: Submission) -> list[str | BaseException]:
+    async def scenario() -> list[str | BaseException]:
+        return await asyncio.gather(*map(intake.submit, submissions), return_exceptions=True)
+
+    return asyncio.run(scenario())
+
+
+def count(database: Database, table: type[Deletion] | type[IdempotencyKey]) -> int:
+    with database.reading() as session:
+        return session.scalar(select(func.count()).select_from(table)) or 0
+
+
+def test_an_answer_means_that_the_deletion_is_committed(settings: Settings, database: Database, intake: Intake) -> None:
+    answers = submit_all(intake, *(single(request(settings, person)) for person in range(5)))
+    with database.reading() as session:
+        stored = set(map(str, session.scalars(select(Deletion.id))))
+    assert set(answers) == stored
+    assert len(stored) == 5
+
+
+def test_a_refused_request_does_not_affect_the_others(settings: Settings, database: Database, intake: Intake) -> None:
+    refused = single(request(settings, 1, model_id=uuid.uuid4()), KEY)
+    first, error, last = submit_all(intake, single(request(settings, 1)), refused, single(request(settings, 2)))
+    assert isinstance(error, NotFound)
+    assert isinstance(first, str)
+    assert isinstance(last, str)
+    assert (count(database, Deletion), count(database, IdempotencyKey)) == (2, 0)
+
+
+def test_a_repeated_key_gets_the_first_answer(settings: Settings, database: Database, intake: Intake) -> None:
+    first, second = submit_all(intake, *(single(request(settings, 1), KEY) for _ in range(2)))
+    assert submit_all(intake, single(request(settings, 1), KEY)) == [first] == [second]
+    (error,) = submit_all(intake, single(request(settings, 1), KeyUse("acme", "key", b"o" * 32)))
+    assert isinstance(error, IdempotencyMismatch)
+    assert count(database, Deletion) == 1
+    with database.reading() as session:
+        assert str(session.scalar(select(IdempotencyKey.deletion_id))) == first
+
+
+def test_a_bulk_is_stored_and_answered_as_a_whole(settings: Settings, database: Database, intake: Intake) -> None:
+    def write(outcomes: Sequence[Outcome]) -> str:
+        return " ".join("stored" if isinstance(outcome, DeletionView) else "refused" for outcome in outcomes)
+
+    requests = [request(settings, 1), request(settings, 2, model_id=uuid.uuid4()), request(settings, 3)]
+    bulk = Submission(requests, write, KEY)
+    assert submit_all(intake, bulk, bulk) == ["stored refused stored"] * 2
+    assert submit_all(intake, Submission([], write)) == [""]
+    assert count(database, Deletion) == 2
+
+
+def test_an_opendsr_request_sent_many_times_at_once_is_one_deletion(
+    settings: Settings, database: Database, intake: Intake
+) -> None:
+    reference = OpenDsrReference("acme", uuid.uuid4(), b"m" * 32)
+    answers = submit_all(intake, *(single(request(settings, 1, reference)) for _ in range(5)))
+    assert len(set(answers)) == 1
+    assert isinstance(answers[0], str)
+    changed = OpenDsrReference("acme", reference.subject_request_id, b"o" * 32)
+    (error,) = submit_all(intake, single(request(settings, 1, changed)))
+    assert isinstance(error, IdempotencyMismatch)
+    assert count(database, Deletion) == 1
+
+
+def test_two_processes_that_store_the_same_opendsr_request_agree(settings: Settings, database: Database) -> None:
+    """Each finds no such request; the second to insert it starts again and finds that of the first."""
+    reference = OpenDsrReference("acme", uuid.uuid4(), b"m" * 32)
+    signer = StatementSigner(settings.signing_key_bytes())
+    ringers = [Ringer(Doorbell(settings.broker, database)) for _ in range(2)]
+    intakes = [Intake(database, signer, ringer, 60.0, 5.0) for ringer in ringers]
+
+    async def scenario() -> list[str]:
+        submission = single(request(settings, 1, reference))
+        return await asyncio.gather(*(intake.submit(submission) for intake in intakes))
+
+    first, second = asyncio.run(scenario())
+    for resource in (*intakes, *ringers):
+        resource.close()
+    assert first == second
+    assert count(database, Deletion) == 1
+
+
+def test_the_doorbell_is_rung_for_new_work_only(
+    settings: Settings, database: Database, intake: Intake, queue: redis.Redis
+) -> None:
+    samples.register_sample(settings, database)
+    nobody, reference = 999, OpenDsrReference("acme", uuid.uuid4(), b"m" * 32)
+    submit_all(intake, single(request(settings, nobody)))
+    assert queue.llen("lethe.cpu") == 0
+    submit_all(intake, single(request(settings, 1, reference)))
+    wait_until(lambda: queue.llen("lethe.cpu") == 1, "the doorbell is rung")
+    submit_all(intake, single(request(settings, 1, reference)))
+    time.sleep(0.05)
+    assert queue.llen("lethe.cpu") == 1
