@@ -1,88 +1,155 @@
-"""Signed certificates whose content a test chooses, with the log and the data set around them that they need."""
+"""Signed statements with contents of a test's choice, and the log and data set that they need."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from service.store.log import checkpoints as notes
-from service.store.log.leaves import leaf
+from service.store.canonical_json import canonical_json
+from service.store.log.checkpoints import write_checkpoint
+from service.store.log.leaves import encode_leaf
 from service.store.log.merkle import Tree, leaf_hash, root_of
-from service.store.signing.statements import CERTIFICATE_TYPE, StatementSigner, bundle, statement_digest
+from service.store.signing.statements import StatementSigner, statement_digest, write_bundle
+from vocabulary.bound import KantorovichConstants
+from vocabulary.certificate import CERTIFICATE_TYPE, STATEMENT_TYPE, Bundle, LogProof
 
 SIGNER = StatementSigner(bytes(range(32)))
 POSTERIOR = b"the posterior after forgetting"
 RECORDS = sorted(hashlib.sha256(bytes([number])).digest() for number in range(40))
 """Commitments to the records of a small data set."""
-GONE = (0, 7, 8, 39)
-"""Which of them are forgotten: the first, the last, and two neighbours."""
+FORGOTTEN = (0, 7, 8, 39)
+"""Positions of those that are forgotten: the first, the last, and two neighbours."""
 
 
 class LogInMemory:
-    """A log that has only what is put into it."""
+    """Log that holds only the given leaves."""
 
     def __init__(self, leaves: Sequence[bytes]) -> None:
-        hashes = [leaf_hash(one) for one in leaves]
+        hashes = [leaf_hash(leaf) for leaf in leaves]
         tiles = Tree(lambda level, number: b"").append(0, hashes)
         self.tree = Tree(lambda level, number: tiles[level, number])
 
     def note(self, size: int, signer: StatementSigner = SIGNER) -> str:
-        return notes.write(signer, size, self.tree.root(size))
+        return write_checkpoint(signer, size, self.tree.root(size))
 
 
 def entry_of(signed: str, action: str, concerns: str, **details: Any) -> bytes:
     at = datetime(2026, 11, 16, 8, 0, 5, tzinfo=UTC)
-    return leaf(action, "lethe", at, concerns, {**details, "statement": statement_digest(signed)})
+    return encode_leaf(action, "lethe", at, concerns, {**details, "statement": statement_digest(signed)})
+
+
+def sign(
+    predicate_type: str,
+    subjects: Sequence[dict[str, Any]],
+    predicate: dict[str, Any],
+    signer: StatementSigner = SIGNER,
+    log: dict[str, Any] | None = None,
+) -> str:
+    """Sign any statement, valid or not, and return its bundle."""
+    content = {"_type": STATEMENT_TYPE, "subject": subjects, "predicateType": predicate_type, "predicate": predicate}
+    return write_bundle(signer.sign(canonical_json(content)), None if log is None else LogProof.model_validate(log))
 
 
 def logged(signed: str, entry: bytes, index: int = 5, size: int = 9, signer: StatementSigner = SIGNER) -> bytes:
-    """The bundle of a statement whose entry stands at a place of a log."""
+    """Return the bundle of a statement whose entry is in a log."""
     leaves = [b"entry %d" % number for number in range(size)]
     leaves[index] = entry
     log = LogInMemory(leaves)
-    proof = [one.hex() for one in log.tree.inclusion(index, size)]
-    place = {"checkpoint": log.note(size, signer), "entry": entry.decode(), "index": index, "proof": proof}
-    return bundle(json.loads(signed)["envelope"], place).encode()
+    proof = [node.hex() for node in log.tree.inclusion(index, size)]
+    place = LogProof(checkpoint=log.note(size, signer), entry=entry.decode(), index=index, proof=proof)
+    return write_bundle(Bundle.model_validate_json(signed).envelope, place).encode()
 
 
 def predicate() -> dict[str, Any]:
+    """Return all that a certificate states."""
+    minimal = minimal_predicate()
+    bound = {
+        "epsilon_reverse": 2e-9,
+        "reference": "the minimum",
+        "direction": "epsilon bounds KL(processed ‖ reference)",
+        "n_retained": 36,
+        "constants": dict.fromkeys(KantorovichConstants.model_fields, 0.5),
+        "not_proved": [],
+        "interval": None,
+        "reasons": [],
+    }
+    return {
+        **minimal,
+        "bound": {**minimal["bound"], **bound},
+        "regulation": "gdpr",
+        "subjects": ["a" * 64],
+        "named_records": [],
+        "due_at": "2026-12-16T08:00:00.000Z",
+        "model": {"id": "m-1", "name": "demo", "family": "mlp", "posterior": "variational", "config": {"hidden": 8}},
+        "rungs": [
+            {
+                "name": "newton",
+                "steps": 2,
+                "epsilon": 1e-9,
+                "level": "proved",
+                "seconds": 0.5,
+                "at_least": 0,
+                "failure": None,
+                "solver": "cholesky",
+            }
+        ],
+        "effects": {"release": [], "pac_bayes": None, "membership": membership()},
+        "seconds": 0.75,
+        "not_proved": [],
+        "software": {"name": "lethe", "version": "0.1.0", "sources_sha256": "2" * 64},
+    }
+
+
+def membership() -> dict[str, Any]:
+    side = {
+        "forgotten": None,
+        "retained": None,
+        "forgotten_quantiles": [],
+        "retained_quantiles": [],
+        "never_seen_quantiles": [],
+    }
+    return {"before": side, "after": side, "worst": None, "n_forgotten": 4, "n_retained": 36, "n_never_seen": 0}
+
+
+def minimal_predicate() -> dict[str, Any]:
+    """Return the least that the verifier accepts as a certificate."""
+    assumption = {"name": "curvature", "holds": True, "value": 2.5, "limit": 0, "meaning": "it curves upwards"}
     return {
         "certificate": "c-1",
         "deletion": "d-1",
         "received_at": "2026-11-16T08:00:00.000Z",
         "issued_at": "2026-11-16T08:00:05.000Z",
         "records": {"before": 40, "after": 36, "forgotten_in_batch": 4},
-        "policy": {"epsilon": 1e-6, "level": "proved"},
-        "bound": {"epsilon": 1e-9, "level": "proved", "assumptions": [{"name": "curvature", "holds": True}]},
+        "policy": {"epsilon": 1e-6, "level": "proved", "rungs": ["influence", "newton"], "seconds": None},
+        "bound": {"epsilon": 1e-9, "level": "proved", "assumptions": [assumption]},
         **dataset_members(),
     }
 
 
 def dataset_members() -> dict[str, Any]:
-    kept = [record for place, record in enumerate(RECORDS) if place not in GONE]
-    # Each gap is between two kept records, and at both ends beside one.
+    retained = [record for place, record in enumerate(RECORDS) if place not in FORGOTTEN]
+    # Each gap is between two retained records, or beside one at either end.
     neighbours = [0, 5, 6, 35]
     return {
         "dataset": {
             "before": {"digest": "0" * 64, "root": _root(RECORDS), "records": 40},
-            "after": {"digest": "1" * 64, "root": _root(kept), "records": 36},
+            "after": {"digest": "1" * 64, "root": _root(retained), "records": 36},
         },
         "forgotten": {
-            "commitments": [RECORDS[place].hex() for place in GONE],
-            "before": {"places": list(GONE), "proof": multiproof(RECORDS, GONE)},
+            "commitments": [RECORDS[place].hex() for place in FORGOTTEN],
+            "before": {"places": list(FORGOTTEN), "proof": multiproof(RECORDS, FORGOTTEN)},
             "after": {
-                "neighbours": [{"place": place, "commitment": kept[place].hex()} for place in neighbours],
-                "proof": multiproof(kept, neighbours),
+                "neighbours": [{"place": place, "commitment": retained[place].hex()} for place in neighbours],
+                "proof": multiproof(retained, neighbours),
             },
         },
     }
 
 
 def multiproof(leaves: Sequence[bytes], places: Sequence[int]) -> list[str]:
-    """The hashes that are missing to compute the root from the leaves at these places."""
+    """Return the hashes that are needed to compute the root from the leaves at these places."""
 
     def walk(start: int, end: int) -> list[str]:
         if not any(start <= place < end for place in places):
@@ -96,10 +163,13 @@ def multiproof(leaves: Sequence[bytes], places: Sequence[int]) -> list[str]:
 
 
 def certificate(
-    change: Callable[[dict[str, Any]], object] = lambda _: None, signer: StatementSigner = SIGNER, **place: int
+    change: Callable[[dict[str, Any]], object] = lambda _: None,
+    signer: StatementSigner = SIGNER,
+    content: dict[str, Any] | None = None,
+    **place: int,
 ) -> bytes:
-    """A signed and logged certificate whose content was changed before signing."""
-    content = predicate()
+    """Return a signed and logged certificate whose content was changed before signing."""
+    content = predicate() if content is None else content
     change(content)
     signed = signed_certificate(content, signer)
     entry = entry_of(signed, "certificate.issued", content["certificate"], deletion="d-1")
@@ -109,8 +179,8 @@ def certificate(
 def signed_certificate(content: dict[str, Any], signer: StatementSigner = SIGNER) -> str:
     digests = [hashlib.sha256(b"before").hexdigest(), hashlib.sha256(POSTERIOR).hexdigest()]
     subjects = [{"name": str(place), "digest": {"sha256": digest}} for place, digest in enumerate(digests)]
-    return bundle(signer.sign(CERTIFICATE_TYPE, subjects, content))
+    return sign(CERTIFICATE_TYPE, subjects, content, signer)
 
 
 def _root(leaves: Sequence[bytes]) -> str:
-    return root_of([leaf_hash(one) for one in leaves]).hex()
+    return root_of([leaf_hash(leaf) for leaf in leaves]).hex()

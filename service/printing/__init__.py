@@ -1,6 +1,6 @@
-"""Receipts and certificates to read and to print: PDF and HTML, from the bundle that people download.
+"""Receipts and certificates as PDF and HTML, rendered from the bundle that people download.
 
-Knows no database, no settings and no key. What is printed is a reading copy: it says so, and how to check the bundle.
+Needs no database, settings or key. The result is a reading copy: it says so, and how to verify the bundle.
 """
 
 from service.printing.html import CONTENT_SECURITY_POLICY, render_html

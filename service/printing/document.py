@@ -1,172 +1,166 @@
-"""From a bundle to a document: the one place that says what is said, to lawyers first and to statisticians after."""
+"""Document of a bundle: what is said, first for lawyers and then for statisticians."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from service.printing.certificate_sections import (
     bound_picture,
     bound_section,
     conditions_section,
-    forgotten_of_request,
+    forgotten_count,
     removed_section,
     rungs_section,
 )
-from service.printing.evidence_sections import attack_section, right_at_most, risk_section
+from service.printing.evidence_sections import attack_section, best_guess_rate, risk_section
 from service.printing.parts import Document, Facts, Figure, Section
 from service.printing.request_sections import (
-    asking_section,
-    checking_section,
+    describe_regulation,
+    describe_subjects,
     not_proved_section,
-    regulation,
-    times,
-    who_asked,
+    subjects_section,
+    time_facts,
+    verification_section,
 )
-from service.printing.statement import Statement, Unprintable, read_bundle
-from service.printing.wording import LEVELS, counted, nats, number, share, shortened, stated_as, visible
+from service.printing.statement import SignedStatement, read_bundle
+from service.printing.wording import (
+    LEVELS,
+    bound_noun,
+    format_count,
+    format_nats,
+    format_number,
+    format_percent,
+    shorten,
+    show_hidden,
+)
+from vocabulary.certificate import (
+    AbsencePredicate,
+    AbsenceStatement,
+    CertificatePredicate,
+    CertificateStatement,
+    Policy,
+    Predicate,
+    ReceiptPredicate,
+    ReceiptStatement,
+)
+from vocabulary.effects import Effects
+from vocabulary.levels import CertifiedLevel
 
-_TO_CHECK = "offline, with the signed file and a public key: see the last section"
-_RECEIPT_NOT_PROVED = [
-    "A receipt says that the request was received and will not be lost. It does not say that anything was removed "
-    "yet: a certificate will.",
-    "That the commitments belong to the person who asked is not shown here; the request was made by a caller whom the "
-    "service knows.",
-]
+_RECEIPT_NOT_PROVED = (
+    "A receipt says that the request was received and will not be lost. It does not say that anything has been removed "
+    "yet; a certificate will.",
+    "It does not show that the commitments belong to the person who made the request. The request came from a caller "
+    "that the service had authenticated.",
+)
+_CLAIMS: Mapping[CertifiedLevel, str] = {
+    "proved": "What it may still hold of them is bounded, and every condition of the bound was checked.",
+    "estimated": "What it may still hold of them was estimated, with an interval. This is not a proof.",
+    "retrained": "It was retrained from scratch without them.",
+}
 
 
-def document_of(bundle: str) -> Document:
-    """Raises Unprintable."""
-    statement = read_bundle(bundle)
-    if statement.kind not in _KINDS:
-        raise Unprintable("the statement is of a kind that this version does not print; use a newer one")
-    try:
-        return _KINDS[statement.kind](statement)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise Unprintable(f"the statement lacks what its kind must say ({type(error).__name__}: {error})") from error
+def make_document(bundle: str) -> Document:
+    """Return the document of a bundle. Raises Unprintable."""
+    signed = read_bundle(bundle)
+    match signed.statement:
+        case CertificateStatement():
+            return _certificate(signed, signed.statement)
+        case ReceiptStatement(predicate=predicate):
+            return _receipt(signed, predicate)
+        case AbsenceStatement(predicate=predicate):
+            return _absence(signed, predicate)
 
 
-def _certificate(statement: Statement) -> Document:
+def _certificate(signed: SignedStatement, statement: CertificateStatement) -> Document:
     predicate = statement.predicate
-    bound, policy = predicate["bound"], predicate["policy"]
-    model, effects = predicate.get("model", {}), predicate.get("effects") or {}
-    name = shortened(visible(str(model.get("name", "without a name"))))
-    rows = [
-        ("Request", visible(str(predicate["deletion"]))),
-        ("Who asked", who_asked(predicate)),
-        ("Regulation", regulation(predicate)),
-        *times(predicate),
-        ("Removed", _removed_said(predicate, name)),
-        (stated_as(bound["level"]).capitalize(), _bound_said(bound["epsilon"], policy["epsilon"])),
-        ("Level", f"{bound['level']}: {LEVELS.get(bound['level'], '')}"),
-        ("To check", _TO_CHECK),
+    bound, effects = predicate.bound, predicate.effects or Effects()
+    name = shorten(show_hidden(predicate.model.name if predicate.model else "without a name"))
+    facts = [
+        ("Removed", _describe_removed(predicate, name)),
+        (bound_noun(bound.level).capitalize(), _describe_bound(bound.epsilon, predicate.policy)),
+        ("Level", f"{bound.level}: {LEVELS[bound.level]}"),
     ]
-    optional = (rungs_section(predicate), attack_section(effects), risk_section(effects))
-    not_proved = [*bound.get("not_proved", ()), *(effects.get("pac_bayes") or {}).get("not_proved", ())]
-    not_proved += predicate.get("not_proved", ())
+    risk_not_proved = effects.pac_bayes.not_proved if effects.pac_bayes else []
+    not_proved = [*bound.not_proved, *risk_not_proved, *predicate.not_proved]
     sections = [
-        asking_section(predicate),
+        subjects_section(predicate),
         removed_section(statement),
         bound_section(predicate),
         conditions_section(predicate),
-        *(section for section in optional if section is not None),
-        *([not_proved_section(not_proved)] if not_proved else []),
-        checking_section(statement),
-    ]
-    lead = f"{_forgot(name)} {_CLAIMS[bound['level']]}{_in_plain_words(statement)}"
-    return _document(statement, "Certificate of forgetting", lead, rows, sections, bound_picture(predicate))
-
-
-def _removed_said(predicate: dict[str, Any], name: str) -> str:
-    records, own = predicate["records"], forgotten_of_request(predicate)
-    batch = f"{number(records['forgotten_in_batch'])} of {number(records['before'])} records"
-    if own is None:
-        return f"{batch}, from the model “{name}”"
-    return f"{counted(own, 'record', 'records')}, from the model “{name}”; with its whole batch {batch}"
-
-
-def _bound_said(epsilon: float, limit: float) -> str:
-    if epsilon == 0:
-        return f"0 nats: there is nothing to bound; the policy allows {nats(limit)}"
-    return f"{nats(epsilon)}: {share(epsilon / limit)} of the {nats(limit)} that the policy allows"
-
-
-def _forgot(name: str) -> str:
-    return f"The records of this request were erased, and the model “{name}” was made to forget them."
-
-
-_CLAIMS = {
-    "proved": "How much of them it may still hold was bounded, and every condition of the bound was checked.",
-    "estimated": "How much of them it may still hold was estimated, with an interval. This is not a proof.",
-    "retrained": "It was trained again from scratch, without them.",
-}
-
-_THEN = {"proved": "Within that bound,", "estimated": "If the estimate holds,"}
-
-
-def _in_plain_words(statement: Statement) -> str:
-    """What the bound comes to for somebody who is shown one draw of the model."""
-    releases = (statement.predicate.get("effects") or {}).get("release") or []
-    if statement.predicate["bound"]["level"] not in _THEN or not releases:
-        return ""
-    then, at_most = _THEN[statement.predicate["bound"]["level"]], right_at_most(releases[0]["advantage"])
-    return (
-        f" {then} somebody who is shown one draw from the model and has to say whether it once held the records is "
-        f"right at most {at_most} of the time; tossing a coin gives 50 %."
-    )
-
-
-def _receipt(statement: Statement) -> Document:
-    predicate = statement.predicate
-    rows = [
-        ("Request", visible(str(predicate["deletion"]))),
-        ("Who asked", who_asked(predicate)),
-        ("Regulation", regulation(predicate)),
-        *times(predicate),
-        ("To check", _TO_CHECK),
-    ]
-    lead = "This request to be forgotten was received and is stored durably. A certificate follows when it is done."
-    sections = [asking_section(predicate), not_proved_section(_RECEIPT_NOT_PROVED), checking_section(statement)]
-    return _document(statement, "Receipt of a deletion request", lead, rows, sections)
-
-
-def _absence(statement: Statement) -> Document:
-    predicate = statement.predicate
-    models = counted(predicate["models_in_store"], "model", "models")
-    stated = visible(str(predicate.get("statement") or "Nothing was held."))
-    rows = [
-        ("Request", visible(str(predicate["deletion"]))),
-        ("Who asked", who_asked(predicate)),
-        ("Regulation", regulation(predicate)),
-        *times(predicate),
-        ("Searched", f"{models} in the store"),
-        ("Found", stated),
-        ("To check", _TO_CHECK),
+        rungs_section(predicate),
+        attack_section(effects),
+        risk_section(effects),
+        not_proved_section(not_proved) if not_proved else None,
     ]
     lead = (
-        "The store was searched for what this request names, and no model held any of it: nothing had to be forgotten."
+        f"The records of this request were erased, and the model “{name}” was made to forget them. "
+        f"{_CLAIMS[bound.level]}{_explain_release(bound.level, effects)}"
     )
-    sections = [
-        asking_section(predicate),
-        not_proved_section(list(predicate.get("not_proved", ()))),
-        checking_section(statement),
+    return _document(signed, "Certificate of forgetting", lead, facts, sections, bound_picture(predicate))
+
+
+def _receipt(signed: SignedStatement, predicate: ReceiptPredicate) -> Document:
+    lead = "This deletion request was received and is stored durably. A certificate follows when it is done."
+    sections = [subjects_section(predicate), not_proved_section(_RECEIPT_NOT_PROVED)]
+    return _document(signed, "Receipt of a deletion request", lead, [], sections)
+
+
+def _absence(signed: SignedStatement, predicate: AbsencePredicate) -> Document:
+    facts = [
+        ("Searched", f"{format_count(predicate.models_in_store, 'model', 'models')} in the store"),
+        ("Outcome", show_hidden(predicate.statement or "Nothing was held.")),
     ]
-    return _document(statement, "Certificate of absence", lead, rows, sections)
+    lead = "The store was searched for what this request names. No model held any of it: nothing had to be forgotten."
+    sections = [subjects_section(predicate), not_proved_section(predicate.not_proved)]
+    return _document(signed, "Certificate of absence", lead, facts, sections)
 
 
 def _document(
-    statement: Statement,
+    signed: SignedStatement,
     title: str,
     lead: str,
-    rows: list[tuple[str, str]],
-    sections: list[Section],
+    facts: Sequence[tuple[str, str]],
+    sections: Iterable[Section | None],
     picture: Figure | None = None,
 ) -> Document:
-    numbered = tuple(Section(f"{place}. {one.title}", one.parts) for place, one in enumerate(sections, start=1))
-    return Document(title, lead, Facts(tuple(rows)), picture, numbered, f"{title} {visible(statement.id)}")
+    """Add what every document has: the request, how to verify it, numbers of sections, and a footer."""
+    verification = ("Verification", "offline, with the signed file and a public key: see the last section")
+    summary = Facts((*_request_facts(signed.statement.predicate), *facts, verification))
+    present = [section for section in (*sections, verification_section(signed)) if section is not None]
+    numbered = tuple(Section(f"{number}. {item.title}", item.parts) for number, item in enumerate(present, start=1))
+    return Document(title, lead, summary, picture, numbered, f"{title} {show_hidden(signed.id)}")
 
 
-_KINDS = {
-    "urn:lethe:certificate:v1": _certificate,
-    "urn:lethe:receipt:v1": _receipt,
-    "urn:lethe:absence:v1": _absence,
-}
+def _request_facts(predicate: Predicate) -> tuple[tuple[str, str], ...]:
+    return (
+        ("Request", show_hidden(predicate.deletion)),
+        ("Data subjects", describe_subjects(predicate)),
+        ("Regulation", describe_regulation(predicate)),
+        *time_facts(predicate),
+    )
+
+
+def _describe_removed(predicate: CertificatePredicate, name: str) -> str:
+    records, count = predicate.records, forgotten_count(predicate)
+    batch = f"{format_number(records.forgotten_in_batch)} of {format_number(records.before)} records"
+    if count is None:
+        return f"{batch}, from the model “{name}”"
+    return f"{format_count(count, 'record', 'records')}, from the model “{name}”; {batch} in the whole batch"
+
+
+def _describe_bound(epsilon: float, policy: Policy) -> str:
+    limit = format_nats(policy.epsilon)
+    if epsilon == 0:
+        return f"0 nats: there is nothing to bound; the policy allows {limit}"
+    return f"{format_nats(epsilon)}: {format_percent(epsilon / policy.epsilon)} of the {limit} that the policy allows"
+
+
+def _explain_release(level: CertifiedLevel, effects: Effects) -> str:
+    """Say what the bound means for somebody who sees one draw of the model."""
+    if level == "retrained" or not effects.release:
+        return ""
+    condition = "If the estimate holds," if level == "estimated" else "Within that bound,"
+    return (
+        f" {condition} somebody who sees one draw from the model and has to say whether it once held the records is "
+        f"right at most {best_guess_rate(effects.release[0].advantage)} of the time; guessing gives 50 %."
+    )

@@ -1,113 +1,115 @@
-"""What else a certificate carries: what an attacker sees, and how well the model still predicts."""
+"""Sections of a certificate beside the bound: what an attacker can learn, and accuracy on new records."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
-from service.printing.attack_figures import membership_figure, scores_figure
+from service.printing.attack_figures import has_scores, membership_figure, scores_figure
 from service.printing.parts import Figure, Paragraph, Part, Section, Table
-from service.printing.wording import number, share
+from service.printing.wording import format_number, format_percent
+from vocabulary.effects import Attack, Effects, Membership, MembershipSide, Release, RiskBound, WorstExample
 
 
-def attack_section(effects: dict[str, Any]) -> Section | None:
-    """None where the statement says nothing of attacks."""
-    parts = [*_release(effects.get("release")), *_membership(effects.get("membership"))]
-    return Section("What an attacker could see", tuple(parts)) if parts else None
+def attack_section(effects: Effects) -> Section | None:
+    """Return None if the statement says nothing about attacks."""
+    parts = [*_release_parts(effects.release), *(_membership_parts(effects.membership) if effects.membership else ())]
+    return Section("What an attacker can learn", tuple(parts)) if parts else None
 
 
-def risk_section(effects: dict[str, Any]) -> Section | None:
-    """None for models that do not classify."""
-    if not (risks := effects.get("pac_bayes")):
+def risk_section(effects: Effects) -> Section | None:
+    """Return None for models that do not classify."""
+    if effects.pac_bayes is None:
         return None
     opening = (
-        "Forgetting must not break the model. These bounds (PAC-Bayes) say how large its error rate on new records can "
-        "be, each with the confidence given; a bound of 100 % says nothing."
+        "Forgetting must not break the model. These bounds (PAC-Bayes) limit its error rate on new records, each with "
+        "the stated confidence. A bound of 100 % says nothing."
     )
-    rows = tuple(
-        (side, share(risk["risk"]), share(risk["bound"]), share(1 - risk["delta"]), number(risk["rows"]))
-        for side, risk in ((side, risks[side]) for side in ("before", "after"))
-    )
-    header = ("Model", "Error seen", "Error at most", "Confidence", "Records")
-    return Section(
-        "Whether the model still predicts",
-        (Paragraph(opening), Table("Error rates on new records", header, rows, (0.2, 0.2, 0.2, 0.2, 0.2))),
-    )
+    rows = (_risk_row("before", effects.pac_bayes.before), _risk_row("after", effects.pac_bayes.after))
+    header = ("Model", "Error observed", "Error at most", "Confidence", "Records")
+    table = Table("Error rates on new records", header, rows, (0.2, 0.2, 0.2, 0.2, 0.2))
+    return Section("Accuracy on new records", (Paragraph(opening), table))
 
 
-def _release(releases: list[dict[str, Any]] | None) -> list[Part]:
-    if not releases:
-        return []
-    opening = (
-        "Suppose someone is shown independent draws from the model and has to say whether it once held the records. If "
-        "the bound holds, then however they go about it, they are right at most this often; 50 % is tossing a coin."
-    )
-    rows = tuple(
-        (number(one["draws"]), f"{one['nats']:.3e}", f"{one['advantage']:.3e}", right_at_most(one["advantage"]))
-        for one in releases
-    )
-    header = ("Draws shown", "Nats", "Advantage", "Right at most")
-    return [Paragraph(opening), Table("What draws give away", header, rows, (0.25, 0.25, 0.25, 0.25))]
-
-
-def right_at_most(advantage: float) -> str:
-    """How often the best guess between two equally likely models is right: ½ + ½ advantage, rounded up."""
+def best_guess_rate(advantage: float) -> str:
+    """Return how often the best guess between two equally likely models is right: ½ + ½ advantage, rounded up."""
     return f"{math.ceil(1000 * (50 + 50 * advantage)) / 1000:.3f} %"
 
 
-def _membership(membership: dict[str, Any] | None) -> list[Part]:
-    if not membership:
+def _risk_row(side: str, risk: RiskBound) -> tuple[str, ...]:
+    confidence = format_percent(1 - risk.delta)
+    return side, format_percent(risk.risk), format_percent(risk.bound), confidence, format_number(risk.rows)
+
+
+def _release_parts(releases: Sequence[Release]) -> list[Part]:
+    if not releases:
         return []
-    before, after, worst = membership["before"], membership["after"], membership.get("worst")
+    opening = (
+        "Suppose that someone sees independent draws from the model and has to say whether it once held the records. "
+        "If the bound holds, no method is right more often than this; guessing is right 50 % of the time."
+    )
+    rows = tuple(
+        (format_number(item.draws), f"{item.nats:.3e}", f"{item.advantage:.3e}", best_guess_rate(item.advantage))
+        for item in releases
+    )
+    header = ("Draws shown", "Nats", "Advantage", "Right at most")
+    return [Paragraph(opening), Table("What draws reveal", header, rows, (0.25, 0.25, 0.25, 0.25))]
+
+
+def _membership_parts(membership: Membership) -> list[Part]:
+    before, after, worst = membership.before, membership.after, membership.worst
     parts: list[Part] = []
-    if after.get("forgotten"):
-        parts += [Paragraph(_ATTACKED), _attack_figure(before, after, worst), _attack_table(before, after)]
-        parts += [Paragraph(_worst_said(worst))] if worst else []
+    if before.forgotten is not None and after.forgotten is not None:
+        figure = _attack_figure(before, after, worst, before.forgotten.auc, after.forgotten.auc)
+        parts += [Paragraph(_ATTACKED), figure, _attack_table(before, after)]
+        parts += [Paragraph(_describe_worst(worst))] if worst else []
     else:
         parts.append(Paragraph(_NOT_ATTACKED))
-    if before.get("forgotten_quantiles") and after.get("forgotten_quantiles"):
-        caption = "How the scores are spread: the share of each group at or below a score."
-        described = "Curves of the scores of each group of records, before and after."
-        parts.append(Figure(scores_figure(before, after), caption, described))
+    if has_scores(before) and has_scores(after):
+        caption = "Distribution of the scores: the share of each group at or below a score."
+        description = "Curves of the scores of each group of records, before and after."
+        parts.append(Figure(scores_figure(before, after), caption, description))
     return parts
 
 
 _ATTACKED = (
-    "A membership-inference attack was made on both versions: models tend to know best what they have seen, so it "
-    "scores each record by how likely the model finds it and compares with records that no model has seen. At one half "
-    "it is blind. That this one attack fails is evidence, not proof."
+    "Both versions were attacked by membership inference. Models tend to fit best what they have seen, so the attack "
+    "scores each record by its likelihood under the model and compares it with records that no model has seen. At one "
+    "half it is blind. That this one attack fails is evidence, not proof."
 )
 _NOT_ATTACKED = (
-    "No membership-inference attack was made: the model was registered without records that it never saw, with which "
-    "the forgotten ones would be compared."
+    "No membership-inference attack was made: the model was registered without never-seen records to compare with."
 )
 
 
-def _attack_figure(before: dict[str, Any], after: dict[str, Any], worst: dict[str, Any] | None) -> Figure:
-    told = f"AUC on forgotten records {before['forgotten']['auc']:.3f} before, {after['forgotten']['auc']:.3f} after"
-    caption = "The attack before (open) and after (filled)."
-    return Figure(membership_figure(before, after, worst), caption, f"{told}; one half is blind.")
+def _attack_figure(
+    before: MembershipSide, after: MembershipSide, worst: WorstExample | None, auc_before: float, auc_after: float
+) -> Figure:
+    description = f"AUC on forgotten records {auc_before:.3f} before, {auc_after:.3f} after; one half is blind."
+    return Figure(membership_figure(before, after, worst), "The attack before (open) and after (filled).", description)
 
 
-def _attack_table(before: dict[str, Any], after: dict[str, Any]) -> Table:
-    rows = tuple(
-        (f"{group}, {title}", *_in_numbers(attack))
-        for group in ("forgotten", "retained")
-        for title, side in (("before", before), ("after", after))
-        if (attack := side.get(group))
-    )
+def _attack_table(before: MembershipSide, after: MembershipSide) -> Table:
+    attacks = {
+        "forgotten, before": before.forgotten,
+        "forgotten, after": after.forgotten,
+        "retained, before": before.retained,
+        "retained, after": after.retained,
+    }
+    rows = tuple((name, *_attack_numbers(attack)) for name, attack in attacks.items() if attack is not None)
     header = ("Records", "AUC", "Std. error", "Advantage", "By chance below")
     return Table("The attack in numbers", header, rows, (0.3, 0.14, 0.16, 0.18, 0.22))
 
 
-def _in_numbers(attack: dict[str, Any]) -> tuple[str, str, str, str]:
-    best = max(attack["advantage_above"], attack["advantage_below"])
-    return f"{attack['auc']:.3f}", number(attack.get("error")), number(best), number(attack["chance"])
+def _attack_numbers(attack: Attack) -> tuple[str, str, str, str]:
+    advantage = max(attack.advantage_above, attack.advantage_below)
+    return f"{attack.auc:.3f}", format_number(attack.error), format_number(advantage), format_number(attack.chance)
 
 
-def _worst_said(worst: dict[str, Any]) -> str:
+def _describe_worst(worst: WorstExample) -> str:
     return (
-        "Worst example: the forgotten record that scores highest after forgetting. As high score "
-        f"{share(worst['p_value'])} of the never-seen records; before, it was {share(worst['p_value_before'])}. "
-        f"Corrected for having picked the worst, the p-value is {number(worst['adjusted'])}."
+        "Worst example: the forgotten record with the highest score after forgetting. "
+        f"{format_percent(worst.p_value)} of the never-seen records score as high; before forgetting it was "
+        f"{format_percent(worst.p_value_before)}. Corrected for having picked the worst, the p-value is "
+        f"{format_number(worst.adjusted)}."
     )

@@ -1,6 +1,6 @@
-"""The fonts of printed documents, embedded: Bitstream Vera, which reportlab brings along.
+"""Fonts of printed documents, embedded: Bitstream Vera, which comes with reportlab.
 
-It has Latin letters and mathematical signs. Any other character is printed as its number, so that nothing disappears.
+They have Latin letters and mathematical signs. Any other character is printed as its number, so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from reportlab.pdfbase.ttfonts import TTFont
 
 REGULAR, BOLD, ITALIC, BOLD_ITALIC = "Vera", "VeraBd", "VeraIt", "VeraBI"
 CSS_FAMILY = "'Bitstream Vera Sans', 'DejaVu Sans', Verdana, sans-serif"
-"""The same letters, or as wide ones, where a browser draws them."""
+"""The same font, or one of the same width, in a browser."""
 
 _FONTS = {name: TTFont(name, f"{name}.ttf") for name in (REGULAR, BOLD, ITALIC, BOLD_ITALIC)}
 for _font in _FONTS.values():
     pdfmetrics.registerFont(_font)
 pdfmetrics.registerFontFamily(REGULAR, REGULAR, BOLD, ITALIC, BOLD_ITALIC)
-# The font that reportlab sets before it draws: never seen, it would be named in every file and embedded in none.
+# The font that reportlab sets before it draws. The default would be named in every file without being embedded.
 STATE_DEFAULTS["fontName"] = REGULAR
 
-_DRAWN = frozenset(mark for mark, glyph in _FONTS[REGULAR].face.charToGlyph.items() if glyph)
-_SPELT = str.maketrans({"‖": "||", "ε": "epsilon", "→": "->"})
-"""Signs of our own sentences that the fonts lack."""
+_AVAILABLE = frozenset(mark for mark, glyph in _FONTS[REGULAR].face.charToGlyph.items() if glyph)
+_SUBSTITUTES = str.maketrans({"‖": "||", "ε": "epsilon", "→": "->"})
+"""Spelling of signs in our own sentences that the fonts lack."""
 
 
 def drawable(text: str) -> str:
-    """With every run of characters that the fonts lack put as [U+4E2D U+6587]."""
-    runs = itertools.groupby(text.translate(_SPELT), key=lambda mark: mark.isspace() or ord(mark) in _DRAWN)
-    return "".join("".join(run) if drawn else _numbered(run) for drawn, run in runs)
+    """Replace every run of characters that the fonts lack by their numbers, as in [U+4E2D U+6587]."""
+    runs = itertools.groupby(text.translate(_SUBSTITUTES), key=lambda mark: mark.isspace() or ord(mark) in _AVAILABLE)
+    return "".join("".join(run) if available else _as_numbers(run) for available, run in runs)
 
 
-def _numbered(run: Iterable[str]) -> str:
+def _as_numbers(run: Iterable[str]) -> str:
     return f"[{' '.join(f'U+{ord(mark):04X}' for mark in run)}]"

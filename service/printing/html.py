@@ -1,4 +1,4 @@
-"""A document as one page of HTML that needs nothing else: no script, no image, no font from anywhere."""
+"""Document as one self-contained HTML page: no scripts, no external images or fonts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from html import escape
 from reportlab.graphics import renderSVG
 from reportlab.graphics.shapes import Drawing
 
-from service.printing.document import document_of
+from service.printing.document import make_document
 from service.printing.fonts import BOLD, CSS_FAMILY, REGULAR
 from service.printing.parts import Command, Document, Facts, Figure, Paragraph, Part, Points, Seal, Section, Table
 
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Inline styles are the page's own, and those that reportlab writes into its figures. Nothing else is allowed."""
+"""Allows only inline styles: the page's own, and those in reportlab's figures."""
 _STYLE = f"""
 body {{ margin: 0; background: #fff; color: #1c2530; font: 15px/1.55 {CSS_FAMILY}; }}
 main, footer {{ max-width: 46rem; margin: 0 auto; padding: 2rem 1.25rem; }}
@@ -47,8 +47,8 @@ tr {{ break-inside: avoid; }}
 
 
 def render_html(bundle: str) -> str:
-    """Raises Unprintable."""
-    document = document_of(bundle)
+    """Render a bundle. Raises Unprintable."""
+    document = make_document(bundle)
     sections = "\n".join(_section(section) for section in document.sections)
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -101,7 +101,7 @@ def _part(part: Part) -> str:
 
 
 def _facts(facts: Facts, kind: str) -> str:
-    rows = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{escape(said)}</td></tr>' for name, said in facts.rows)
+    rows = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{escape(text)}</td></tr>' for name, text in facts.rows)
     return f'<table class="{kind}"><tbody>{rows}</tbody></table>'
 
 
@@ -114,16 +114,16 @@ def _table(table: Table) -> str:
 
 
 def _svg(drawing: Drawing, description: str) -> str:
-    """As reportlab writes it, less what is for files of their own: prologue, identifiers and its own font names."""
-    whole = renderSVG.drawToString(drawing)
-    inner = whole[whole.index("<g ", whole.index("</clipPath>")) : whole.rindex("</svg>")]
-    for ours, theirs in (
+    """Return reportlab's SVG without what only stand-alone files need: prologue, identifiers, its own font names."""
+    svg = renderSVG.drawToString(drawing)
+    inner = svg[svg.index("<g ", svg.index("</clipPath>")) : svg.rindex("</svg>")]
+    for old, new in (
         ('id="group" ', ""),
         (' style="clip-path: url(#clip)"', ""),
         (f"font-family: {BOLD};", f"font-weight: bold; font-family: {CSS_FAMILY};"),
         (f"font-family: {REGULAR};", f"font-family: {CSS_FAMILY};"),
     ):
-        inner = inner.replace(ours, theirs)
+        inner = inner.replace(old, new)
     size = f'viewBox="0 0 {drawing.width:g} {drawing.height:g}" width="{1.4 * drawing.width:g}"'
     return (
         f'<svg {size} role="img" aria-label="{escape(description)}"><title>{escape(description)}</title>{inner}</svg>'

@@ -1,4 +1,4 @@
-"""The colours and strokes of every figure and page: dark on white, and one accent."""
+"""Colours and shapes of every figure and page: dark on white, with one accent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from service.printing.fonts import BOLD, REGULAR
 INK, MUTED, FAINT, RULE = HexColor("#1c2530"), HexColor("#56626d"), HexColor("#8b98a2"), HexColor("#c5ced5")
 ACCENT, TINT, PAPER = HexColor("#17526b"), HexColor("#e9f0f3"), HexColor("#ffffff")
 WIDTH = 480.0
-"""Of every figure, in points: that of the text on A4."""
+"""Width of every figure in points: that of the text on A4."""
 _SIZE = 7.5
 Anchor = Literal["start", "middle", "end"]
 
@@ -26,9 +26,9 @@ def dashed(x1: float, y1: float, x2: float, y2: float, colour: Color = MUTED) ->
 
 
 def box(x: float, y: float, width: float, height: float, fill: Color, stroke: Color | None = None) -> Rect:
-    drawn = Rect(x, y, width, height)
-    drawn.fillColor, drawn.strokeColor, drawn.strokeWidth = fill, stroke, 0.7
-    return drawn
+    rectangle = Rect(x, y, width, height)
+    rectangle.fillColor, rectangle.strokeColor, rectangle.strokeWidth = fill, stroke, 0.7
+    return rectangle
 
 
 def dot(x: float, y: float, colour: Color, *, filled: bool = True) -> Circle:
@@ -42,12 +42,10 @@ def label(
     return String(x, y, text, fontName=font, fontSize=_SIZE, textAnchor=anchor, fillColor=colour)
 
 
-def scale_below(
-    drawing: Drawing, y: float, ends: tuple[float, float], ticks: list[tuple[float, str]], title: str
-) -> None:
-    """A horizontal axis from end to end, with marks at places that are points already, and what it measures."""
+def add_axis(drawing: Drawing, y: float, ends: tuple[float, float], ticks: list[tuple[float, str]], title: str) -> None:
+    """Add a horizontal axis with ticks, given in points, and a title below."""
     drawing.add(line(ends[0], y, ends[1], y, MUTED))
-    for place, text in ticks:
-        drawing.add(line(place, y, place, y - 3, MUTED))
-        drawing.add(label(place, y - 11, text, "middle", MUTED))
+    for x, text in ticks:
+        drawing.add(line(x, y, x, y - 3, MUTED))
+        drawing.add(label(x, y - 11, text, "middle", MUTED))
     drawing.add(label((ends[0] + ends[1]) / 2, y - 23, title, "middle", MUTED))

@@ -1,4 +1,4 @@
-"""How text and tables look on paper."""
+"""Styles of text and tables on paper."""
 
 from __future__ import annotations
 

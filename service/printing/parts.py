@@ -1,4 +1,4 @@
-"""What a printed document is made of. Text is plain: who renders it escapes it."""
+"""Parts of a printed document. Text is plain; the renderers escape it."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class Points:
 
 @dataclass(frozen=True)
 class Command:
-    """To be typed as it stands."""
+    """Command line, to be typed as it is."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Names, each with what is said of it."""
+    """Names with their values."""
 
     rows: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Table:
-    """`shares` are the widths of the columns, as parts of the whole."""
+    """`shares` are the widths of the columns as fractions of the whole."""
 
     caption: str
     header: tuple[str, ...]
@@ -42,17 +42,17 @@ class Table:
     shares: tuple[float, ...]
 
 
-def numbered_list(caption: str, title: str, items: Sequence[str], most: int) -> Table:
-    """One item a row; of many the first, since the signed file has them all."""
-    rows = [(f"{place:,}", item) for place, item in enumerate(items[:most], start=1)]
-    left = len(items) - most
-    more = [("–", f"and {left:,} more, in the signed file")] if left > 0 else []
+def numbered_list(caption: str, title: str, items: Sequence[str], limit: int) -> Table:
+    """Return a table with one row for each of the first items; the signed file has them all."""
+    rows = [(f"{number:,}", item) for number, item in enumerate(items[:limit], start=1)]
+    omitted = len(items) - limit
+    more = [("–", f"and {omitted:,} more, in the signed file")] if omitted > 0 else []
     return Table(caption, ("No.", title), (*rows, *more), (0.08, 0.92))
 
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """`description` says in words what the drawing shows, for those who cannot see it."""
+    """`description` is the text alternative of the drawing."""
 
     drawing: Drawing
     caption: str
@@ -78,7 +78,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """`lead`, `summary` and `picture` are what a reader in a hurry sees; `footer` stands on every page."""
+    """`lead`, `summary` and `picture` are the first page; `footer` is on every page."""
 
     title: str
     lead: str

@@ -1,4 +1,4 @@
-"""A document as PDF: A4, fonts embedded, and the same bytes for the same bundle."""
+"""Document as PDF: A4, embedded fonts, the same bytes for the same bundle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reportlab.platypus import CondPageBreak, Flowable, HRFlowable, KeepTogether
 from reportlab.platypus import Paragraph as Text
 from reportlab.platypus import Table as Grid
 
-from service.printing.document import document_of
+from service.printing.document import make_document
 from service.printing.fonts import REGULAR, drawable
 from service.printing.ink import ACCENT, MUTED, RULE, WIDTH
 from service.printing.page_styles import (
@@ -40,18 +40,18 @@ from service.printing.page_styles import (
 from service.printing.parts import Command, Document, Facts, Figure, Paragraph, Part, Points, Seal, Section, Table
 
 _MARGIN = (A4[0] - WIDTH) / 2
-_MOST_UNBROKEN = 14  # rows of a table
-_NUMBERED = (
-    "Characters that these fonts lack, or that would not be seen, are printed as their Unicode numbers; the signed "
-    "file has them as they are."
+_MAX_UNBROKEN = 14  # rows of a table
+_CHARACTER_NOTE = (
+    "Characters that these fonts lack, or that are invisible, are printed as their Unicode numbers; the signed file "
+    "has the characters themselves."
 )
 
 
 def render_pdf(bundle: str) -> bytes:
-    """Raises Unprintable."""
-    document, written = document_of(bundle), io.BytesIO()
+    """Render a bundle. Raises Unprintable."""
+    document, output = make_document(bundle), io.BytesIO()
     template = SimpleDocTemplate(
-        written,
+        output,
         pagesize=A4,
         leftMargin=_MARGIN - 6,  # the frame has a padding of 6
         rightMargin=_MARGIN - 6,
@@ -65,13 +65,13 @@ def render_pdf(bundle: str) -> bytes:
         initialFontName=REGULAR,
         invariant=1,
     )
-    footed = functools.partial(_FootedCanvas, footer=drawable(document.footer))
-    template.build(_story(document), canvasmaker=footed)
-    return written.getvalue()
+    canvas = functools.partial(_FooterCanvas, footer=drawable(document.footer))
+    template.build(_story(document), canvasmaker=canvas)
+    return output.getvalue()
 
 
-class _FootedCanvas(Canvas):
-    """Keeps its pages until the last, since only then "page x of y" can be written on each."""
+class _FooterCanvas(Canvas):
+    """Canvas that keeps its pages until the end: only then is the number of pages known for the footers."""
 
     def __init__(self, *args: Any, footer: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -86,18 +86,18 @@ class _FootedCanvas(Canvas):
     def save(self) -> None:
         for number, page in enumerate(self._pages, start=1):
             self.__dict__.update(page)
-            self._foot(f"page {number} of {len(self._pages)}")
+            self._add_footer(f"page {number} of {len(self._pages)}")
             super().showPage()
         super().save()
 
-    def _foot(self, place: str) -> None:
+    def _add_footer(self, page: str) -> None:
         self.setStrokeColor(RULE)
         self.setLineWidth(0.5)
         self.line(_MARGIN, 13 * mm, A4[0] - _MARGIN, 13 * mm)
         self.setFont(REGULAR, 7)
         self.setFillColor(MUTED)
         self.drawString(_MARGIN, 9 * mm, self._footer)
-        self.drawRightString(A4[0] - _MARGIN, 9 * mm, place)
+        self.drawRightString(A4[0] - _MARGIN, 9 * mm, page)
 
 
 def _story(document: Document) -> list[Flowable]:
@@ -108,7 +108,7 @@ def _story(document: Document) -> list[Flowable]:
         _text(document.lead, LEAD),
         _summary(document.summary),
     ]
-    story += [_text(_NUMBERED, ABOVE)] if "[U+" in drawable(document.lead) else []
+    story += [_text(_CHARACTER_NOTE, ABOVE)] if "[U+" in drawable(document.lead) else []
     story += [Spacer(0, 10), *_flowables(document.picture)] if document.picture else []
     for section in document.sections:
         story += _section(section)
@@ -116,21 +116,21 @@ def _story(document: Document) -> list[Flowable]:
 
 
 def _section(section: Section) -> list[Flowable]:
-    """The heading stays with what opens the section and, if that is short, with the first thing it speaks of."""
+    """Keep the heading with the first part and, if that is short, with the second."""
     parts = list(section.parts)
     opening = [_text(section.title, HEADING), *_flowables(parts.pop(0))]
     if parts and _is_short(parts[0]):
         opening += _flowables(parts.pop(0))
-    return [KeepTogether(opening), *(flowable for part in parts for flowable in _kept(part))]
+    return [KeepTogether(opening), *(flowable for part in parts for flowable in _unbroken(part))]
 
 
-def _kept(part: Part) -> list[Flowable]:
-    """On one page, unless it is long."""
+def _unbroken(part: Part) -> list[Flowable]:
+    """Keep a part on one page, unless it is long."""
     return [KeepTogether(_flowables(part))] if _is_short(part) else [CondPageBreak(30 * mm), *_flowables(part)]
 
 
 def _is_short(part: Part) -> bool:
-    return not isinstance(part, Facts | Table) or len(part.rows) <= _MOST_UNBROKEN
+    return not isinstance(part, Facts | Table) or len(part.rows) <= _MAX_UNBROKEN
 
 
 def _flowables(part: Part) -> list[Flowable]:
@@ -153,12 +153,12 @@ def _flowables(part: Part) -> list[Flowable]:
 
 
 def _summary(facts: Facts) -> Grid:
-    rows = [[_text(name, SUMMARY_NAME), _text(said, SUMMARY)] for name, said in facts.rows]
+    rows = [[_text(name, SUMMARY_NAME), _text(text, SUMMARY)] for name, text in facts.rows]
     return Grid(rows, [WIDTH * 0.18, WIDTH * 0.82], style=SUMMARY_GRID, splitInRow=1)
 
 
 def _facts(facts: Facts, width: float = WIDTH) -> Grid:
-    rows = [[_text(name, NAME), _text(said, CELL)] for name, said in facts.rows]
+    rows = [[_text(name, NAME), _text(text, CELL)] for name, text in facts.rows]
     return Grid(rows, [width * 0.24, width * 0.76], style=PLAIN_GRID, splitInRow=1)
 
 

@@ -1,4 +1,4 @@
-"""A QR code as one path: small in a file, and without seams between its squares."""
+"""QR code drawn as one path: small in a file, without seams between its squares."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from reportlab.graphics.barcode.qrencoder import QRCode, QRErrorCorrectLevel
 from reportlab.graphics.shapes import Drawing, Path
 from reportlab.lib.colors import black
 
-MOST_BYTES = 600
-"""More makes squares so small that a telephone does not read them from paper."""
+MAX_BYTES = 600
+"""With more, the squares are too small for a phone to read from paper."""
 _SIDE = 112.0
-_QUIET = 4  # squares of white around it, as the standard asks
+_QUIET = 4  # white squares around it, as the standard requires
 
 
 def qr_figure(text: str) -> Drawing:

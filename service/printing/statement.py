@@ -1,66 +1,59 @@
-"""What a bundle says, taken apart for printing. Nothing is verified here: that is for `lethe verify`."""
+"""Statement of a bundle, read for printing. Nothing is verified here; `lethe verify` does that."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import json
 from dataclasses import dataclass
-from typing import Any
+
+from pydantic import ValidationError
+
+from vocabulary.certificate import Bundle, CertificateStatement, LogProof, Statement, read_statement
 
 
 class Unprintable(ValueError):
-    """The text is no bundle, or its statement is of a kind that nobody has taught us to print."""
+    """The text is not a bundle, or this version cannot print its statement."""
 
 
 @dataclass(frozen=True)
-class Logged:
-    """Where the statement stands in the log, and the signed note that fixes the log as it was then."""
-
-    index: int
-    checkpoint: str
-
-    @property
-    def note(self) -> tuple[str, str, str]:
-        """Origin, number of entries and root: the first three lines of a C2SP checkpoint."""
-        lines = [*self.checkpoint.split("\n"), "", "", ""]
-        return lines[0], lines[1], lines[2]
-
-
-@dataclass(frozen=True)
-class Statement:
-    kind: str
-    predicate: dict[str, Any]
-    subjects: tuple[tuple[str, str], ...]
-    """What is spoken of: names, each with its SHA-256."""
-    key_ids: tuple[str, ...]
+class SignedStatement:
+    statement: Statement
+    key_id: str
     digest: str
     """SHA-256 of the signed payload."""
-    logged: Logged | None
+    log: LogProof | None
 
     @property
     def id(self) -> str:
-        """A certificate has its own; the others are known by their deletion."""
-        return str(self.predicate.get("certificate") or self.predicate.get("deletion", ""))
+        """Id of the certificate; receipts and absences have that of their deletion."""
+        if isinstance(self.statement, CertificateStatement) and self.statement.predicate.certificate:
+            return self.statement.predicate.certificate
+        return self.statement.predicate.deletion
 
 
-def read_bundle(bundle: str) -> Statement:
-    """Raises Unprintable."""
+def read_bundle(text: str) -> SignedStatement:
+    """Read a bundle. Raises Unprintable."""
     try:
-        whole = json.loads(bundle)
-        payload = base64.b64decode(whole["envelope"]["payload"], validate=True)
-        statement = json.loads(payload)
-        return Statement(
-            kind=statement["predicateType"],
-            predicate=statement["predicate"],
-            subjects=tuple((subject["name"], subject["digest"]["sha256"]) for subject in statement["subject"]),
-            key_ids=tuple(signature["keyid"] for signature in whole["envelope"]["signatures"]),
-            digest=hashlib.sha256(payload).hexdigest(),
-            logged=_logged(whole.get("log")),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Unprintable("this is no Lethe bundle: pass the file as it was issued") from error
+        bundle = Bundle.model_validate_json(text)
+        payload = bundle.envelope.decode_payload()
+    except ValueError as error:
+        raise Unprintable("this is not a Lethe bundle: pass the file as it was issued") from error
+    try:
+        statement = read_statement(payload)
+    except ValidationError as error:
+        raise Unprintable(_describe_error(error)) from error
+    key_id = bundle.envelope.signatures[0].keyid
+    return SignedStatement(statement, key_id, hashlib.sha256(payload).hexdigest(), bundle.log)
 
 
-def _logged(log: dict[str, Any] | None) -> Logged | None:
-    return Logged(int(log["index"]), str(log["checkpoint"])) if log else None
+def checkpoint_lines(log: LogProof) -> tuple[str, str, str]:
+    """Return origin, number of entries and root: the first three lines of a C2SP checkpoint."""
+    lines = [*log.checkpoint.split("\n"), "", "", ""]
+    return lines[0], lines[1], lines[2]
+
+
+def _describe_error(error: ValidationError) -> str:
+    first = error.errors(include_input=False, include_url=False)[0]
+    if first["type"] == "union_tag_invalid":
+        return "this version cannot print this kind of statement: use a newer one"
+    member = ".".join(str(part) for part in first["loc"])
+    return f"the statement is not valid ({member}: {first['msg']})"

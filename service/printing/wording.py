@@ -1,4 +1,4 @@
-"""How numbers, times and technical names are put, the same in every place of a document."""
+"""Wording of numbers, times and technical names, the same everywhere in a document."""
 
 from __future__ import annotations
 
@@ -8,94 +8,94 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-LEVELS = {
-    "proved": "every condition of the bound was checked, rounding included",
-    "estimated": "what is left was estimated, with an interval; epsilon is its upper end. This is no proof",
-    "retrained": "the model was trained from scratch without the records: there is nothing to bound",
-    "none": "a condition failed; no bound is stated",
+from vocabulary.levels import CertifiedLevel
+from vocabulary.rungs import RungName
+
+LEVELS: Mapping[CertifiedLevel, str] = {
+    "proved": "every condition of the bound was checked, including rounding",
+    "estimated": "the bound is estimated; epsilon is the upper end of an interval. This is not a proof",
+    "retrained": "the model was trained from scratch without the records; there is nothing to bound",
 }
-RUNGS = {
-    "influence": "influence step: what the records pulled is taken back, to first order",
-    "newton": "Newton steps: refined on the records that remain",
-    "warm": "warm restart: training goes on, on the records that remain",
-    "retrain": "retraining: from scratch, on the records that remain",
+RUNGS: Mapping[RungName, str] = {
+    "influence": "influence step: removes the effect of the records to first order",
+    "newton": "Newton steps: refine the result on the remaining records",
+    "warm": "warm restart: continues training on the remaining records",
+    "retrain": "retraining: trains from scratch on the remaining records",
 }
 REGULATIONS = {
     "gdpr": "GDPR: General Data Protection Regulation of the European Union",
     "ccpa": "CCPA: California Consumer Privacy Act",
 }
-NOTHING = "–"
-_LONGEST_COUNT = 1e15
+DASH = "–"
+"""Printed where there is no value."""
+_LARGEST_COUNT = 1e15
 
 
-def number(value: Any) -> str:
-    """Counts in full, other numbers with four digits; what JSON had no number for as a dash."""
+def format_number(value: Any) -> str:
+    """Format counts in full, other numbers with four digits, and null as a dash."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.0f}" if value.is_integer() and abs(value) < _LONGEST_COUNT else f"{value:.4g}"
-    return NOTHING if value is None else visible(str(value))
+        return f"{value:,.0f}" if value.is_integer() and abs(value) < _LARGEST_COUNT else f"{value:.4g}"
+    return DASH if value is None else show_hidden(str(value))
 
 
-def stated_as(level: str) -> str:
-    """What epsilon is to be called: an estimate shall not pass for a bound."""
+def bound_noun(level: CertifiedLevel) -> str:
+    """Return what to call epsilon: an estimate must not pass for a bound."""
     return "estimate" if level == "estimated" else "bound"
 
 
-def nats(value: float | None) -> str:
-    """As the verifier writes bounds, so that both can be laid side by side."""
-    return NOTHING if value is None else f"{value:.3e} nats" if value else "0 nats"
+def format_nats(value: float | None) -> str:
+    """Format as the verifier does, so that the two can be compared."""
+    return DASH if value is None else f"{value:.3e} nats" if value else "0 nats"
 
 
-def share(value: float | None) -> str:
-    """Of one, as a percentage."""
-    return NOTHING if value is None else f"{100 * value:.3g} %"
+def format_percent(share: float | None) -> str:
+    return DASH if share is None else f"{100 * share:.3g} %"
 
 
-def seconds(value: float | None) -> str:
+def format_seconds(value: float | None) -> str:
     if value is None:
-        return NOTHING
+        return DASH
     return f"{1000 * value:.3g} ms" if value < 1 else f"{value:,.1f} s"
 
 
-def counted(count: int, one: str, many: str) -> str:
-    return f"1 {one}" if count == 1 else f"{count:,} {many}"
+def format_count(count: int, singular: str, plural: str) -> str:
+    return f"1 {singular}" if count == 1 else f"{count:,} {plural}"
 
 
-def moment(text: str | None) -> str:
-    """To the second, in UTC: 17 November 2026, 02:44:43 UTC."""
-    if text is None:
-        return NOTHING
-    at = datetime.fromisoformat(text).astimezone(UTC)
-    return f"{at.day} {at:%B %Y, %H:%M:%S} UTC"
+def format_time(time: datetime) -> str:
+    """Format to the second, in UTC: 17 November 2026, 02:44:43 UTC."""
+    utc = time.astimezone(UTC)
+    return f"{utc.day} {utc:%B %Y, %H:%M:%S} UTC"
 
 
-def deadline(issued_at: str, due_at: str) -> str:
-    left = datetime.fromisoformat(due_at) - datetime.fromisoformat(issued_at)
-    if left < timedelta():
-        return f"missed: certified {_length(-left)} after it was due"
-    return f"met: certified {_length(left)} before it was due"
+def describe_deadline(issued_at: datetime, due_at: datetime) -> str:
+    if due_at < issued_at:
+        return f"missed: certified {_format_span(issued_at - due_at)} after it was due"
+    return f"met: certified {_format_span(due_at - issued_at)} before it was due"
 
 
-def visible(text: str) -> str:
-    """Controls, and marks that turn the direction of writing, by their numbers: nobody shall hide behind them."""
+def show_hidden(text: str) -> str:
+    """Replace control characters, and marks that change the writing direction, by their numbers: no text can hide."""
     return "".join(f"[U+{ord(mark):04X}]" if unicodedata.category(mark) in _HIDDEN else mark for mark in text)
 
 
-def plain_json(value: Mapping[str, Any]) -> str:
-    """Settings in one line."""
-    return visible(", ".join(f"{name} {json.dumps(item, ensure_ascii=False)}" for name, item in sorted(value.items())))
+def format_settings(settings: Mapping[str, Any]) -> str:
+    """Format settings on one line, sorted by name."""
+    items = (f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in sorted(settings.items()))
+    return show_hidden(", ".join(items))
 
 
-def shortened(text: str, longest: int = 60) -> str:
+def shorten(text: str, longest: int = 60) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 _HIDDEN = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
 
 
-def _length(span: timedelta) -> str:
+def _format_span(span: timedelta) -> str:
     hours = span.seconds // 3600
-    return counted(span.days, "day", "days") if span.days else counted(hours, "hour", "hours")
+    return format_count(span.days, "day", "days") if span.days else format_count(hours, "hour", "hours")

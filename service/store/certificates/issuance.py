@@ -1,4 +1,4 @@
-"""The deletions of a batch, completed and certified by the set: one by one, a thousand would outlast the forgetting."""
+"""Completes and certifies all deletions of a batch at once: one by one would take longer than forgetting itself."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sqlalchemy import ColumnElement, Table, insert, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from service.store import audit
-from service.store.batches.selection import held_records
-from service.store.certificates.statements import Forgetting, Issued, issue
+from service.store.batches.selection import remaining_records
+from service.store.certificates.statements import Forgetting, IssuedCertificate, issue
 from service.store.signing.statements import StatementSigner
 from service.store.states import DeletionStatus
 from service.store.tables import Certificate, Deletion, DeletionRecord, DeletionSubject, DeletionTarget, now
@@ -23,25 +23,31 @@ T = TypeVar("T")
 def complete_and_certify(
     session: Session, batch_id: uuid.UUID, forgetting: Forgetting, signer: StatementSigner
 ) -> Mapping[uuid.UUID, uuid.UUID]:
-    """Returns the certificates by deletion. Before anything is erased: it must be known whose the records were."""
+    """Return the ids of the certificates by deletion. Call it before erasing, while records still name their owners."""
     in_batch = (DeletionTarget.batch_id == batch_id) & (DeletionTarget.status == DeletionStatus.RUNNING)
-    issued_at, evidence = now(), forgetting.evidence
-    issued = dict(_issue_each(session, in_batch, forgetting, signer, issued_at))
-    common = {
+    issued_at = now()
+    certificates = dict(_issue_each(session, in_batch, forgetting, signer, issued_at))
+    shared = {
         "model_id": forgetting.model.id,
         "version_id": forgetting.after.id,
         "batch_id": batch_id,
-        "level": evidence.level,
-        "epsilon": evidence.epsilon,
+        "level": forgetting.bound.level,
+        "epsilon": forgetting.bound.epsilon,
         "issued_at": issued_at,
     }
-    rows = [{"id": one.id, "deletion_id": of, "bundle": one.bundle, **common} for of, one in issued.items()]
+    rows = [
+        {"id": certificate.id, "deletion_id": deletion_id, "bundle": certificate.bundle, **shared}
+        for deletion_id, certificate in certificates.items()
+    ]
     if rows:
         session.execute(insert(cast(Table, Certificate.__table__)), rows)
-    logged = {one.id: {"deletion": str(of), "statement": one.statement} for of, one in issued.items()}
-    audit.record_each(session, "lethe", "certificate.issued", logged)
+    details = {
+        certificate.id: {"deletion": str(deletion_id), "statement": certificate.statement}
+        for deletion_id, certificate in certificates.items()
+    }
+    audit.record_each(session, "lethe", "certificate.issued", details)
     session.execute(update(DeletionTarget).where(in_batch).values(status=DeletionStatus.COMPLETED))
-    return {of: one.id for of, one in issued.items()}
+    return {deletion_id: certificate.id for deletion_id, certificate in certificates.items()}
 
 
 def _issue_each(
@@ -50,16 +56,16 @@ def _issue_each(
     forgetting: Forgetting,
     signer: StatementSigner,
     issued_at: datetime,
-) -> Iterator[tuple[uuid.UUID, Issued]]:
+) -> Iterator[tuple[uuid.UUID, IssuedCertificate]]:
     of_model = in_batch & (DeletionRecord.model_id == forgetting.model.id)
     commitments = _by_deletion(session, DeletionSubject.deletion_id, DeletionSubject.commitment, in_batch)
     named_records = _by_deletion(session, DeletionRecord.deletion_id, DeletionRecord.record, of_model)
-    owned = select(Deletion).join(DeletionTarget, DeletionTarget.deletion_id == Deletion.id).where(in_batch)
-    deletions = session.scalars(owned).all()
-    held = held_records(session, forgetting.model.id, [deletion.id for deletion in deletions])
+    query = select(Deletion).join(DeletionTarget, DeletionTarget.deletion_id == Deletion.id).where(in_batch)
+    deletions = session.scalars(query).all()
+    records = remaining_records(session, forgetting.model.id, [deletion.id for deletion in deletions])
     for deletion in deletions:
         named = commitments.get(deletion.id, []), named_records.get(deletion.id, [])
-        yield deletion.id, issue(signer, forgetting, deletion, *named, held[deletion.id], issued_at)
+        yield deletion.id, issue(signer, forgetting, deletion, *named, records[deletion.id], issued_at)
 
 
 def _by_deletion(
@@ -70,6 +76,6 @@ def _by_deletion(
 ) -> Mapping[uuid.UUID, Sequence[T]]:
     grouped: dict[uuid.UUID, list[T]] = {}
     query = select(deletion_id, value).join(DeletionTarget, DeletionTarget.deletion_id == deletion_id).where(where)
-    for one, found in session.execute(query):
-        grouped.setdefault(one, []).append(found)
+    for key, item in session.execute(query):
+        grouped.setdefault(key, []).append(item)
     return grouped

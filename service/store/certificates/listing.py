@@ -1,26 +1,25 @@
-"""The certified bounds, as auditors read them: from the certificates' rows and from what was signed, stored once."""
+"""Certified bounds for auditors, read from the certificates' rows and from the signed statements."""
 
 from __future__ import annotations
 
-import base64
-import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
-from service.store.models import registry as models
-from service.store.paging import Page, Position, Window, cut, newest_first
+from service.store.models import registry
+from service.store.paging import Page, Position, Window, make_page, newest_first
 from service.store.tables import Certificate
+from vocabulary.bound import Rung
+from vocabulary.certificate import Bundle, CertificatePredicate, CertificateStatement
 
 
 @dataclass(frozen=True)
 class BoundFilter:
-    """`issued_from` is included, `issued_to` is not, so that months next to each other share nothing."""
+    """Filter of certified bounds. `issued_from` is inclusive, `issued_to` exclusive, so that months do not overlap."""
 
     model_id: uuid.UUID | None = None
     level: str | None = None
@@ -30,26 +29,21 @@ class BoundFilter:
 
 
 @dataclass(frozen=True)
-class Bound:
-    """What one certificate states. `predicate` is the signed part."""
+class CertifiedBound:
+    """A certificate's row and its signed statement."""
 
     certificate: Certificate
-    predicate: dict[str, Any]
+    predicate: CertificatePredicate
 
     @property
-    def received_at(self) -> datetime:
-        return datetime.fromisoformat(self.predicate["received_at"])
-
-    @property
-    def last_rung(self) -> dict[str, Any]:
-        """The one whose result was published: a worker stops climbing at the first that meets the policy."""
-        rung: dict[str, Any] = self.predicate["rungs"][-1]
-        return rung
+    def last_rung(self) -> Rung:
+        """The rung whose result was published: a worker stops at the first one that meets the policy."""
+        return self.predicate.rungs[-1]
 
 
 @dataclass(frozen=True)
 class ModelBounds:
-    """All certificates of a model in a few numbers; None where it has no certificate."""
+    """Summary of a model's certificates; None where it has none."""
 
     model_id: uuid.UUID
     name: str
@@ -60,38 +54,38 @@ class ModelBounds:
     latest_issued_at: datetime | None
 
 
-def page(session: Session, wanted: BoundFilter, window: Window) -> Page[Bound]:
-    query = newest_first(_matching(wanted), Certificate.issued_at, Certificate.id, window)
-    found = cut(session.scalars(query).all(), window, lambda row: Position(row.issued_at, row.id))
-    return Page([Bound(row, signed_predicate(row.bundle)) for row in found.items], found.end)
+def find_bound_page(session: Session, bound_filter: BoundFilter, window: Window) -> Page[CertifiedBound]:
+    """Return the bounds that match, newest first."""
+    query = newest_first(_matching(bound_filter), Certificate.issued_at, Certificate.id, window)
+    rows = make_page(session.scalars(query).all(), window, lambda row: Position(row.issued_at, row.id))
+    return Page([CertifiedBound(row, signed_predicate(row.bundle)) for row in rows.items], rows.end)
 
 
-def page_of_models(session: Session, window: Window) -> Page[ModelBounds]:
-    """Every model, newest first, also those that had nothing to certify yet."""
-    found = models.page(session, window)
-    names = {model.id: model.name for model, _ in found.items}
-    return Page(_aggregate(session, names), found.end)
+def find_model_bounds_page(session: Session, window: Window) -> Page[ModelBounds]:
+    """Return a summary of every model, newest first, including models without a certificate."""
+    models = registry.find_model_page(session, window)
+    names = {model.id: model.name for model, _ in models.items}
+    return Page(_aggregate(session, names), models.end)
 
 
-def signed_predicate(bundle: str) -> dict[str, Any]:
-    """What a bundle says. Its signature is not checked here: the row is ours, and `lethe verify` checks it."""
-    payload = base64.b64decode(json.loads(bundle)["envelope"]["payload"])
-    predicate: dict[str, Any] = json.loads(payload)["predicate"]
-    return predicate
+def signed_predicate(bundle: str) -> CertificatePredicate:
+    """Return what a certificate states. Its signature is not checked: the row is ours, and `lethe verify` checks it."""
+    payload = Bundle.model_validate_json(bundle).envelope.decode_payload()
+    return CertificateStatement.model_validate_json(payload).predicate
 
 
-def _matching(wanted: BoundFilter) -> Select[Certificate]:
+def _matching(bound_filter: BoundFilter) -> Select[Certificate]:
     query = select(Certificate)
-    if wanted.model_id is not None:
-        query = query.where(Certificate.model_id == wanted.model_id)
-    if wanted.level is not None:
-        query = query.where(Certificate.level == wanted.level)
-    if wanted.issued_from is not None:
-        query = query.where(Certificate.issued_at >= wanted.issued_from)
-    if wanted.issued_to is not None:
-        query = query.where(Certificate.issued_at < wanted.issued_to)
-    if wanted.epsilon_above is not None:
-        query = query.where(Certificate.epsilon > wanted.epsilon_above)
+    if bound_filter.model_id is not None:
+        query = query.where(Certificate.model_id == bound_filter.model_id)
+    if bound_filter.level is not None:
+        query = query.where(Certificate.level == bound_filter.level)
+    if bound_filter.issued_from is not None:
+        query = query.where(Certificate.issued_at >= bound_filter.issued_from)
+    if bound_filter.issued_to is not None:
+        query = query.where(Certificate.issued_at < bound_filter.issued_to)
+    if bound_filter.epsilon_above is not None:
+        query = query.where(Certificate.epsilon > bound_filter.epsilon_above)
     return query
 
 
@@ -112,7 +106,10 @@ def _aggregate(session: Session, names: Mapping[uuid.UUID, str]) -> Sequence[Mod
 
 
 def _medians(session: Session, model_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, float]:
-    """The mean of the middle one or two: those of n whose doubled rank is n, n + 1 or n + 2. SQLite has no median."""
+    """Return the median epsilon by model. SQLite has no median function.
+
+    The middle one or two of n are those whose doubled rank is n, n + 1 or n + 2.
+    """
     ranked = (
         select(
             Certificate.model_id,

@@ -1,4 +1,4 @@
-"""Receipts and certificates: what is stated, in which words, and its signature."""
+"""Receipts, certificates of absence and certificates: contents and signatures."""
 
 from __future__ import annotations
 
@@ -10,26 +10,41 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import rfc8785
-
+from service.store.canonical_json import canonical_json, canonical_object
 from service.store.certificates.software import software
-from service.store.datasets.tree import DatasetTree, forgotten_proof
-from service.store.deletions.lifecycle import DeletionView
-from service.store.log.leaves import leaf
+from service.store.datasets.tree import DatasetTree, prove_forgotten
+from service.store.deletions.views import DeletionView
+from service.store.log.leaves import encode_leaf
 from service.store.log.merkle import leaf_hash
-from service.store.signing.statements import (
+from service.store.signing.statements import StatementSigner, write_bundle
+from service.store.tables import Deletion, Model, Version, now
+from vocabulary.bound import Bound, Rung
+from vocabulary.certificate import (
     ABSENCE_TYPE,
     CERTIFICATE_TYPE,
     RECEIPT_TYPE,
-    StatementSigner,
-    bundle,
-    payload_digest,
-    without_fractions,
+    STATEMENT_TYPE,
+    AbsencePredicate,
+    AbsenceStatement,
+    BatchFacts,
+    DatasetChange,
+    DatasetFacts,
+    DeletionFacts,
+    Digest,
+    LogPromise,
+    ModelFacts,
+    NamedRecord,
+    Policy,
+    ReceiptPredicate,
+    ReceiptStatement,
+    RecordCounts,
+    Subject,
 )
-from service.store.tables import Deletion, Model, Version, now
+from vocabulary.effects import Effects
+from vocabulary.levels import Level
 
 PROMISE_SECONDS = 2
-"""Within which an entry is in a signed checkpoint of the log."""
+"""Seconds within which a signed checkpoint of the log covers an entry."""
 DATASET_NOT_PROVED = (
     "That the data-set roots were computed from the rows on which the model stands, with commitments in order, rests "
     "on the software that signed this; whoever may see the retained rows can recompute the second root."
@@ -42,44 +57,51 @@ ABSENCE_NOT_PROVED = (
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a worker computed, as plain JSON values. The store signs it and adds nothing of its own to the bound."""
+    """Result of a worker's computation. The store signs it and adds nothing to the bound."""
 
     epsilon: float
-    level: str
-    bound: Mapping[str, Any]
-    rungs: Sequence[Mapping[str, Any]]
-    effects: Mapping[str, Any]
+    level: Level
+    rungs: Sequence[Rung]
     seconds: float
+    bound: Bound | None = None
+    """None if the policy was missed: then nothing is published."""
+    effects: Effects | None = None
+    worst_record: int | None = None
+    """Number of the record that is the worst example of the membership attack."""
 
 
 def sign_receipt(signer: StatementSigner, view: DeletionView) -> str:
-    """Our signed word that the request is durable, and that the log will say so, as a bundle."""
-    promised = leaf_hash(leaf(**received_entry(view))).hex()
-    promise = {"origin": signer.origin, "leaf": promised, "within_seconds": PROMISE_SECONDS}
-    predicate = {**_received(view), "log": promise}
-    return bundle(signer.sign(RECEIPT_TYPE, [_request(view)], predicate, fractions=False))
+    """Return the bundle that says that the request is stored durably and will be in the log."""
+    promise = LogPromise(
+        origin=signer.origin, leaf=leaf_hash(encode_leaf(**received_entry(view))).hex(), within_seconds=PROMISE_SECONDS
+    )
+    statement = ReceiptStatement(
+        type=STATEMENT_TYPE,
+        subject=[_request_subject(view)],
+        predicateType=RECEIPT_TYPE,
+        predicate=ReceiptPredicate(**_request_members(view), log=promise),
+    )
+    return write_bundle(signer.sign(statement.to_canonical_json()))
 
 
 def received_entry(view: DeletionView) -> dict[str, Any]:
-    """The audit entry of a new deletion. The receipt names it by its hash, so its bytes must not change."""
+    """Return the audit entry of a new deletion. The receipt names it by its hash, so its bytes must not change."""
     details: dict[str, Any] = {"subjects": sorted(view.commitments)}
     if view.records:
-        details["records"] = sorted(
-            (one.named() for one in view.records), key=lambda one: (one["model"], one["record"])
-        )
-    concerns, at = str(view.deletion.id), view.deletion.received_at
+        records = (record.to_json() for record in view.records)
+        details["records"] = sorted(records, key=lambda record: (record["model"], record["record"]))
     return {
         "actor": view.deletion.caller,
         "action": "deletion.received",
-        "concerns": concerns,
+        "concerns": str(view.deletion.id),
         "details": details,
-        "at": at,
+        "at": view.deletion.received_at,
     }
 
 
 @dataclass(frozen=True)
 class Forgetting:
-    """What one batch did to one model: all its certificates say the same of it."""
+    """What a batch did to a model. All of its certificates share it."""
 
     model: Model
     policy: Mapping[str, Any]
@@ -87,47 +109,55 @@ class Forgetting:
     after: Version
     tree_before: DatasetTree
     tree_after: DatasetTree
-    evidence: Evidence
+    bound: Bound
+    effects: Effects
+    rungs: Sequence[Rung]
+    seconds: float
 
     @functools.cached_property
-    def subjects(self) -> Sequence[Mapping[str, Any]]:
-        return [_artifact(self.model, self.before), _artifact(self.model, self.after)]
+    def subjects(self) -> bytes:
+        """Canonical JSON of the statement's subjects: the version before and the one after."""
+        return canonical_json(
+            [_version_subject(self.model, version).to_dict() for version in (self.before, self.after)]
+        )
 
     @functools.cached_property
     def members(self) -> Mapping[str, bytes]:
-        """Canonical JSON. Most of a certificate, and nearly all of the time it takes to write one."""
-        model, before, after, evidence = self.model, self.before, self.after, self.evidence
-        facts: dict[str, Any] = {
-            "model": {
-                "id": str(model.id),
-                "name": model.name,
-                "family": model.family,
-                "posterior": model.posterior_kind,
-                "config": model.config,
-            },
-            "records": {
-                "before": before.record_count,
-                "after": after.record_count,
-                "forgotten_in_batch": before.record_count - after.record_count,
-            },
-            "dataset": {"before": _dataset(before, self.tree_before), "after": _dataset(after, self.tree_after)},
-            "policy": dict(self.policy),
-            "bound": dict(evidence.bound),
-            "rungs": [dict(rung) for rung in evidence.rungs],
-            "effects": dict(evidence.effects),
-            "seconds": evidence.seconds,
-            "not_proved": [DATASET_NOT_PROVED],
-            "software": dict(software()),
-        }
-        return {name: rfc8785.dumps(fact) for name, fact in facts.items()}
+        """Canonical JSON by name. Most of a certificate, and nearly all of the time that writing it takes."""
+        model, before, after = self.model, self.before, self.after
+        facts = BatchFacts(
+            model=ModelFacts(
+                id=str(model.id),
+                name=model.name,
+                family=model.family,
+                posterior=model.posterior_kind,
+                config=model.config,
+            ),
+            records=RecordCounts(
+                before=before.record_count,
+                after=after.record_count,
+                forgotten_in_batch=before.record_count - after.record_count,
+            ),
+            dataset=DatasetChange(
+                before=_dataset_facts(before, self.tree_before), after=_dataset_facts(after, self.tree_after)
+            ),
+            policy=Policy.model_validate(self.policy),
+            bound=self.bound,
+            rungs=list(self.rungs),
+            effects=self.effects,
+            seconds=self.seconds,
+            not_proved=[DATASET_NOT_PROVED],
+            software=software(),
+        )
+        return {name: canonical_json(value) for name, value in facts.to_dict().items()}
 
 
 @dataclass(frozen=True)
-class Issued:
+class IssuedCertificate:
     id: uuid.UUID
     bundle: str
     statement: str
-    """The digest by which the log names it."""
+    """SHA-256 of the statement, by which the log names it."""
 
 
 def issue(
@@ -138,66 +168,74 @@ def issue(
     named_records: Iterable[int],
     forgotten: Collection[int],
     issued_at: datetime,
-) -> Issued:
-    """Sign the certificate of one deletion in one model, of which all its records were `forgotten`."""
+) -> IssuedCertificate:
+    """Sign the certificate of one deletion in one model. `forgotten` are its records there."""
     certificate_id = uuid.uuid4()
-    own: dict[str, Any] = {
-        "certificate": str(certificate_id),
-        "deletion": str(deletion.id),
-        "regulation": deletion.regulation,
-        "subjects": sorted(commitments),
-        "named_records": sorted(named_records),
-        "forgotten": forgotten_proof(forgetting.tree_before, forgetting.tree_after, forgotten),
-        "received_at": _timestamp(deletion.received_at),
-        "due_at": _timestamp(deletion.due_at),
-        "issued_at": _timestamp(issued_at),
-    }
-    members = {**forgetting.members, **{name: without_fractions(fact) for name, fact in own.items()}}
-    envelope = signer.sign_written(CERTIFICATE_TYPE, forgetting.subjects, members)
-    return Issued(certificate_id, bundle(envelope), payload_digest(envelope))
+    proof = prove_forgotten(forgetting.tree_before, forgetting.tree_after, forgotten)
+    facts = DeletionFacts(
+        certificate=str(certificate_id),
+        deletion=str(deletion.id),
+        regulation=deletion.regulation,
+        subjects=sorted(commitments),
+        named_records=sorted(named_records),
+        received_at=deletion.received_at,
+        due_at=deletion.due_at,
+        issued_at=issued_at,
+    )
+    members = {name: canonical_json(value) for name, value in facts.to_dict().items()}
+    statement = canonical_object(
+        {
+            "_type": canonical_json(STATEMENT_TYPE),
+            "subject": forgetting.subjects,
+            "predicateType": canonical_json(CERTIFICATE_TYPE),
+            "predicate": canonical_object({**forgetting.members, **members, "forgotten": proof.to_canonical_json()}),
+        }
+    )
+    digest = hashlib.sha256(statement).hexdigest()
+    return IssuedCertificate(certificate_id, write_bundle(signer.sign(statement)), digest)
 
 
 def sign_absence(signer: StatementSigner, view: DeletionView, models_in_store: int) -> tuple[datetime, str]:
-    """Sign that at receipt no model held what the deletion names. Returns when, and the bundle."""
+    """Sign that no model held what the deletion names when it was received. Return the time and the bundle."""
     issued_at = now()
-    predicate = {
-        **_received(view),
-        "issued_at": _timestamp(issued_at),
-        "models_in_store": models_in_store,
-        "statement": view.deletion.outcome,
-        "not_proved": [ABSENCE_NOT_PROVED],
-        "software": dict(software()),
-    }
-    return issued_at, bundle(signer.sign(ABSENCE_TYPE, [_request(view)], predicate, fractions=False))
+    statement = AbsenceStatement(
+        type=STATEMENT_TYPE,
+        subject=[_request_subject(view)],
+        predicateType=ABSENCE_TYPE,
+        predicate=AbsencePredicate(
+            **_request_members(view),
+            issued_at=issued_at,
+            models_in_store=models_in_store,
+            statement=view.deletion.outcome,
+            not_proved=[ABSENCE_NOT_PROVED],
+            software=software(),
+        ),
+    )
+    return issued_at, write_bundle(signer.sign(statement.to_canonical_json()))
 
 
-def _received(view: DeletionView) -> dict[str, Any]:
-    """What was asked for, and when."""
-    asked: dict[str, Any] = {
+def _request_members(view: DeletionView) -> dict[str, Any]:
+    """Return what was requested, and when. Records are left out where none was named."""
+    members: dict[str, Any] = {
         "deletion": str(view.deletion.id),
         "regulation": view.deletion.regulation,
         "subjects": sorted(view.commitments),
-        "received_at": _timestamp(view.deletion.received_at),
+        "received_at": view.deletion.received_at,
     }
-    return {**asked, "records": [record.named() for record in view.records]} if view.records else asked
+    if view.records:
+        members["records"] = [NamedRecord(**record.to_json()) for record in view.records]
+    return members
 
 
-def _request(view: DeletionView) -> dict[str, Any]:
-    digest = _digest("\n".join(sorted(view.commitments)))
-    return {"name": f"deletion/{view.deletion.id}", "digest": {"sha256": digest}}
+def _request_subject(view: DeletionView) -> Subject:
+    digest = hashlib.sha256("\n".join(sorted(view.commitments)).encode()).hexdigest()
+    return Subject(name=f"deletion/{view.deletion.id}", digest=Digest(sha256=digest))
 
 
-def _artifact(model: Model, version: Version) -> dict[str, Any]:
-    return {"name": f"model/{model.id}/version/{version.number}", "digest": {"sha256": version.posterior_digest}}
+def _version_subject(model: Model, version: Version) -> Subject:
+    name = f"model/{model.id}/version/{version.number}"
+    return Subject(name=name, digest=Digest(sha256=version.posterior_digest))
 
 
-def _dataset(version: Version, tree: DatasetTree) -> dict[str, Any]:
-    return {"digest": version.dataset_digest, "root": tree.root, "records": tree.records}
-
-
-def _timestamp(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _dataset_facts(version: Version, tree: DatasetTree) -> DatasetFacts:
+    return DatasetFacts(digest=version.dataset_digest, root=tree.root, records=tree.records)

@@ -1,4 +1,4 @@
-"""Bundles to print: small statements of each kind, signed as the service signs them."""
+"""Bundles to print: a statement of each kind."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 from pypdf import PdfReader
 
-from service.store.signing.statements import ABSENCE_TYPE, CERTIFICATE_TYPE, RECEIPT_TYPE, StatementSigner, bundle
+from tests.bundles import sign
+from vocabulary.certificate import ABSENCE_TYPE, CERTIFICATE_TYPE, RECEIPT_TYPE, CertificatePredicate
 
-SIGNER = StatementSigner(bytes(range(32)))
 Change = Callable[[dict[str, Any]], object]
 CHECKPOINT = f"lethe.example.org/log\n128\n{base64.b64encode(bytes(32)).decode()}\n\n— lethe.example.org c2lnbmVk\n"
 
 
-def digest(of: object) -> str:
-    return hashlib.sha256(str(of).encode()).hexdigest()
+def digest(value: object) -> str:
+    return hashlib.sha256(str(value).encode()).hexdigest()
 
 
 def request() -> dict[str, Any]:
@@ -29,6 +29,28 @@ def request() -> dict[str, Any]:
         "subjects": [digest("ada")],
         "received_at": "2026-11-16T08:00:00.000Z",
     }
+
+
+SOFTWARE = {"name": "lethe", "version": "0.1.0", "sources_sha256": digest("sources")}
+SAMPLE_CONSTANTS = {
+    "n_before": 40,
+    "draws": 2000,
+    "estimate": 2.4e-7,
+    "relative_ess": 0.9,
+    "k_hat": 0.1,
+    "effective_draws": 25069.7,
+    "unevenness": None,
+    "rounding": 1e-12,
+    "chain_r_hat": 1.01,
+    "chain_ess": 900.0,
+    "chain_width": 1.0,
+    "gaussian": {"kl": 3.25, "paper_order": 4.5},
+}
+
+
+def rung(name: str, **members: Any) -> dict[str, Any]:
+    absent = {"epsilon": None, "level": "none", "at_least": 0.0, "failure": None, "solver": None}
+    return {"name": name, **absent, **members}
 
 
 def attack(auc: float) -> dict[str, float]:
@@ -47,15 +69,39 @@ def side(auc: float) -> dict[str, Any]:
 
 
 def risk(bound: float) -> dict[str, Any]:
-    return {"risk": 0.08, "risk_limit": 0.1, "kl": 12.0, "rows": 36, "draws": 200, "delta": 0.05, "bound": bound}
+    return {
+        "risk": 0.08,
+        "risk_limit": 0.1,
+        "kl": 12.0,
+        "rows": 36,
+        "draws": 200,
+        "delta": 0.05,
+        "bound": bound,
+        "vacuous": False,
+    }
 
 
 def dataset(name: str, records: int) -> dict[str, Any]:
     return {"digest": digest(name), "root": digest(name + "!"), "records": records}
 
 
-def forgotten() -> dict[str, Any]:
-    """All that a certificate can say."""
+def forgotten_proof(count: int) -> dict[str, Any]:
+    return {
+        "commitments": [digest(number) for number in range(1, count + 1)],
+        "before": {"places": list(range(count)), "proof": [digest("before")]},
+        "after": {"neighbours": [{"place": 0, "commitment": digest("next")}], "proof": [digest("after")]},
+    }
+
+
+def predicate(change: Change = lambda _: None) -> CertificatePredicate:
+    """Return a complete predicate as the printer reads it."""
+    content = certificate_content()
+    change(content)
+    return CertificatePredicate.model_validate(content)
+
+
+def certificate_content() -> dict[str, Any]:
+    """Return all that a certificate can say."""
     return {
         **request(),
         "certificate": "07f5d746-b099-4e94-8f98-b5a81efe3cc8",
@@ -65,7 +111,7 @@ def forgotten() -> dict[str, Any]:
         "model": {"id": "m-1", "name": "demo", "family": "gaussian-mixture", "posterior": "variational", "config": {}},
         "records": {"before": 40, "after": 36, "forgotten_in_batch": 4},
         "dataset": {"before": dataset("before", 40), "after": dataset("after", 36)},
-        "forgotten": {"commitments": [digest(1), digest(2)]},
+        "forgotten": forgotten_proof(2),
         "policy": {"epsilon": 1e-6, "level": "proved", "rungs": ["influence"], "seconds": None},
         "bound": {
             "epsilon": 2.5e-7,
@@ -78,29 +124,35 @@ def forgotten() -> dict[str, Any]:
             "assumptions": [
                 {"name": "curvature", "holds": True, "value": 262.5, "limit": 0, "meaning": "it curves upwards"}
             ],
-            "constants": {"lipschitz": 25069.7, "gaussian": {"lambda_min": 3.25}, "unevenness": None},
+            "constants": SAMPLE_CONSTANTS,
             "not_proved": ["Copies that are kept outside Lethe are not covered."],
+            "reasons": [],
         },
         "rungs": [
-            {"name": "influence", "steps": 1, "epsilon": None, "level": "none", "seconds": 0.007, "at_least": 0.155},
-            {"name": "newton", "steps": 0, "epsilon": None, "level": "none", "seconds": 2.0, "failure": "it is NaN"},
-            {"name": "warm", "steps": 3, "epsilon": 2.5e-7, "level": "proved", "seconds": 4.0, "at_least": 2.5e-7},
+            rung("influence", steps=1, seconds=0.007, at_least=0.155),
+            rung("newton", steps=0, seconds=2.0, failure="it is NaN"),
+            rung("warm", steps=3, epsilon=2.5e-7, level="proved", seconds=4.0, at_least=2.5e-7),
         ],
         "effects": {
             "release": [{"draws": 1, "nats": 2.5e-7, "advantage": 0.00035}],
             "membership": {
                 "before": side(0.71),
                 "after": side(0.507),
-                "worst": {"position": 3, "p_value_before": 0.004, "p_value": 0.31, "adjusted": 1.0},
+                "worst": {"p_value_before": 0.004, "p_value": 0.31, "adjusted": 1.0, "commitment": digest("ada")},
+                "n_forgotten": 4,
+                "n_retained": 36,
+                "n_never_seen": 30,
             },
             "pac_bayes": {"before": risk(0.17), "after": risk(0.18), "not_proved": ["Rows are taken for independent."]},
         },
         "seconds": 6.1,
+        "not_proved": ["The roots rest on the software that signed this."],
+        "software": SOFTWARE,
     }
 
 
-def bare() -> dict[str, Any]:
-    """The least that the verifier takes for a certificate."""
+def earlier_content() -> dict[str, Any]:
+    """Return what a certificate of an early version said."""
     return {
         "deletion": "d-1",
         "received_at": "2026-11-16T08:00:00.000Z",
@@ -112,16 +164,16 @@ def bare() -> dict[str, Any]:
 
 
 def certificate(change: Change = lambda _: None, content: dict[str, Any] | None = None, *, logged: bool = True) -> str:
-    content = content or forgotten()
+    content = content or certificate_content()
     change(content)
     subjects = [{"name": f"model/m-1/version/{n}", "digest": {"sha256": digest(n)}} for n in (1, 2)]
-    return bundle(SIGNER.sign(CERTIFICATE_TYPE, subjects, content), _log() if logged else None)
+    return sign(CERTIFICATE_TYPE, subjects, content, log=_log() if logged else None)
 
 
 def receipt(change: Change = lambda _: None, *, logged: bool = True) -> str:
-    content = request()
+    content = {**request(), "log": {"origin": "lethe.example.org/log", "leaf": digest("leaf"), "within_seconds": 2}}
     change(content)
-    return bundle(SIGNER.sign(RECEIPT_TYPE, [_asked()], content), _log() if logged else None)
+    return sign(RECEIPT_TYPE, [_request_subject()], content, log=_log() if logged else None)
 
 
 def absence() -> str:
@@ -132,16 +184,17 @@ def absence() -> str:
         "models_in_store": 3,
         "statement": "No model holds records of the subjects.",
         "not_proved": ["Records kept outside Lethe are not covered."],
+        "software": SOFTWARE,
     }
-    return bundle(SIGNER.sign(ABSENCE_TYPE, [_asked()], content), _log())
+    return sign(ABSENCE_TYPE, [_request_subject()], content, log=_log())
 
 
 def text_of(pdf: bytes) -> str:
-    """As one line, since paper and screens break lines at different places."""
+    """Return the text as one line, since line breaks differ between the forms."""
     return " ".join(" ".join(page.extract_text() for page in PdfReader(io.BytesIO(pdf)).pages).split())
 
 
-def _asked() -> dict[str, Any]:
+def _request_subject() -> dict[str, Any]:
     return {"name": "deletion/d-1", "digest": {"sha256": digest("asked")}}
 
 

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 from service.printing.certificate_sections import bound_section, conditions_section, removed_section, rungs_section
 from service.printing.parts import Facts, Paragraph, Section, Table
 from service.printing.statement import read_bundle
-from tests.service.printing.statements import certificate, digest, forgotten
+from tests.service.printing.statements import Change, certificate, digest, forgotten_proof, predicate
+from vocabulary.certificate import CertificateStatement
 
 
 def facts_of(section: Section) -> dict[str, str]:
@@ -20,57 +23,74 @@ def tables_of(section: Section) -> list[Table]:
     return [part for part in section.parts if isinstance(part, Table)]
 
 
-def test_what_was_removed_is_told_of_the_request_and_of_its_batch() -> None:
-    section = removed_section(read_bundle(certificate()))
-    opening = section.parts[0]
-    assert isinstance(opening, Paragraph)
-    assert opening.text.startswith("4 records were taken out")
-    assert "2 of them are this request's" in opening.text
+def removed(change: Change = lambda _: None) -> Section:
+    statement = read_bundle(certificate(change)).statement
+    assert isinstance(statement, CertificateStatement)
+    return removed_section(statement)
+
+
+def at_level(level: str, family: str = "gaussian-mixture") -> Change:
+    def change(content: dict[str, Any]) -> None:
+        content["bound"]["level"] = level
+        content["model"]["family"] = family
+
+    return change
+
+
+def test_the_removed_records_of_the_request_and_of_its_batch_are_counted() -> None:
+    section = removed()
+    assert opening_of(section).startswith("4 records were removed")
+    assert "2 of them belong to this request" in opening_of(section)
     facts = facts_of(section)
     assert facts["version 1, SHA-256"] == digest(1)
     assert facts["Data before, root"] == f"{digest('before!')} over 40 records"
 
 
-def test_digests_of_older_statements_are_told_too() -> None:
-    old = certificate(lambda content: content.update(dataset={"before": digest("b"), "after": digest("a")}))
-    facts = facts_of(removed_section(read_bundle(old)))
+def test_digests_of_earlier_statements_are_printed() -> None:
+    facts = facts_of(removed(lambda content: content.update(dataset={"before": digest("b"), "after": digest("a")})))
     assert (facts["Data before, SHA-256"], facts["Data after, SHA-256"]) == (digest("b"), digest("a"))
 
 
 def test_of_many_forgotten_records_the_first_are_listed() -> None:
-    many = {"commitments": [digest(n) for n in range(200)]}
-    (table,) = tables_of(removed_section(read_bundle(certificate(lambda content: content.update(forgotten=many)))))
+    (table,) = tables_of(removed(lambda content: content.update(forgotten=forgotten_proof(200))))
     assert len(table.rows) == 21
     assert table.rows[-1] == ("–", "and 180 more, in the signed file")
 
 
-def test_an_interval_is_told_where_there_is_one() -> None:
-    content = forgotten()
-    assert "Interval, 95 %" not in facts_of(bound_section(content))
-    content["bound"]["interval"] = [1e-9, 2.5e-7]
-    assert facts_of(bound_section(content))["Interval, 95 %"] == "1.000e-09 nats to 2.500e-07 nats"
+def test_an_interval_is_printed_where_there_is_one() -> None:
+    assert "Interval, 95 %" not in facts_of(bound_section(predicate()))
+    with_interval = predicate(lambda content: content["bound"].update(interval=[1e-9, 2.5e-7]))
+    assert facts_of(bound_section(with_interval))["Interval, 95 %"] == "1.000e-09 nats to 2.500e-07 nats"
 
 
 def test_an_estimate_is_not_called_a_bound_and_that_of_a_network_no_divergence() -> None:
-    content = forgotten()
-    content["bound"]["level"] = "estimated"
-    assert {"Estimate (epsilon)", "What is estimated"} < facts_of(bound_section(content)).keys()
-    assert "A divergence of nothing" in opening_of(bound_section(content))
-    content["model"]["family"] = "mlp"
-    assert "of which no divergence is bounded" in opening_of(bound_section(content))
-    assert "bound" not in opening_of(conditions_section(content))
-    content["bound"]["level"] = "retrained"
-    assert "A divergence of nothing" in opening_of(bound_section(content))
+    estimate = bound_section(predicate(at_level("estimated")))
+    assert {"Estimate (epsilon)", "What is estimated"} < facts_of(estimate).keys()
+    assert "The distance is a divergence" in opening_of(estimate)
+    network = predicate(at_level("estimated", "mlp"))
+    assert "for which no divergence is bounded" in opening_of(bound_section(network))
+    assert "bound" not in opening_of(conditions_section(network))
+    retrained = predicate(at_level("retrained", "mlp"))
+    assert "The distance is a divergence" in opening_of(bound_section(retrained))
 
 
-def test_conditions_and_constants_are_told_with_their_numbers() -> None:
-    conditions, constants = tables_of(conditions_section(forgotten()))
+def test_conditions_and_constants_are_printed_with_their_numbers() -> None:
+    conditions, constants = tables_of(conditions_section(predicate()))
     assert conditions.rows == (("it curves upwards", "262.5", "0", "holds"),)
-    assert constants.rows == (("gaussian.lambda_min", "3.25"), ("lipschitz", "2.507e+04"), ("unevenness", "–"))
+    values = dict(constants.rows)
+    assert values["gaussian.kl"] == "3.25"
+    assert values["effective_draws"] == "2.507e+04"
+    assert values["unevenness"] == "–"
 
 
-def test_each_way_is_told_with_what_it_reached() -> None:
-    section = rungs_section(forgotten())
+def test_constants_of_an_earlier_version_are_printed_under_their_names() -> None:
+    earlier = predicate(lambda content: content["bound"].update(constants={"slope": 0.5, "inner": {"width": 2}}))
+    _, constants = tables_of(conditions_section(earlier))
+    assert constants.rows == (("inner.width", "2"), ("slope", "0.5"))
+
+
+def test_each_method_is_printed_with_its_result() -> None:
+    section = rungs_section(predicate())
     assert section is not None
     (table,) = tables_of(section)
     assert [row[2] for row in table.rows] == ["none; at least 1.550e-01 nats", "failed: it is NaN", "2.500e-07 nats"]

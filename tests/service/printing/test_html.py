@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.printing import CONTENT_SECURITY_POLICY, render_html
-from tests.service.printing.statements import absence, bare, certificate, receipt
+from tests.service.printing.statements import absence, certificate, earlier_content, receipt
 
 VOID = {"meta", "col", "rect", "path", "line", "circle", "polyline", "polygon"}
 
@@ -38,7 +38,7 @@ class Page(HTMLParser):
 
 PRINTED = {
     "certificate": certificate(),
-    "older": certificate(content=bare(), logged=False),
+    "earlier": certificate(content=earlier_content(), logged=False),
     "receipt": receipt(),
     "absence": absence(),
 }
@@ -67,7 +67,9 @@ def test_a_page_is_made_to_be_read_aloud() -> None:
 
 
 def test_a_page_guards_itself_when_it_is_opened_as_a_file() -> None:
-    policies = [one["content"] for one in Page(render_html(receipt())).named("meta") if "http-equiv" in one]
+    policies = [
+        attributes["content"] for attributes in Page(render_html(receipt())).named("meta") if "http-equiv" in attributes
+    ]
     assert policies == [CONTENT_SECURITY_POLICY]
 
 

@@ -10,18 +10,18 @@ import pytest
 from pypdf import PdfReader
 
 from service.printing import render_html, render_pdf
-from service.printing.document import document_of
+from service.printing.document import make_document
 from service.printing.fonts import drawable
 from service.printing.parts import Command, Facts, Paragraph, Points, Seal, Table
-from service.printing.wording import visible
-from tests.service.printing.statements import absence, bare, certificate, digest, receipt, text_of
+from service.printing.wording import show_hidden
+from tests.service.printing.statements import absence, certificate, digest, earlier_content, receipt, text_of
 
 KINDS = {"certificate": certificate, "receipt": receipt, "absence": absence}
 
 
-def said(bundle: str) -> list[str]:
+def texts_of(bundle: str) -> list[str]:
     """Every sentence and every cell of the document."""
-    document = document_of(bundle)
+    document = make_document(bundle)
     parts: list[Any] = [document.summary, *(part for section in document.sections for part in section.parts)]
     texts = [document.title, document.lead, *(section.title for section in document.sections)]
     for part in parts:
@@ -41,7 +41,7 @@ def said(bundle: str) -> list[str]:
 def test_both_forms_say_the_same(kind: str) -> None:
     whole = KINDS[kind]()
     printed, shown = text_of(render_pdf(whole)).replace(" ", ""), unescape(render_html(whole))
-    for text in said(whole):
+    for text in texts_of(whole):
         assert drawable(text).replace(" ", "") in printed, text
         assert text in shown, text
 
@@ -74,7 +74,7 @@ def test_all_fonts_are_embedded() -> None:
 
 
 def test_no_heading_is_the_last_on_its_page() -> None:
-    titles = {section.title for section in document_of(crowded()).sections}
+    titles = {section.title for section in make_document(crowded()).sections}
     for page in PdfReader(io.BytesIO(render_pdf(crowded()))).pages:
         lines = [line for line in page.extract_text().splitlines() if line.strip()]
         assert titles.isdisjoint(lines[-3:])
@@ -112,7 +112,7 @@ def test_forty_people_and_many_ways_fit_and_take_less_than_a_second() -> None:
 )
 def test_names_are_text_and_nothing_else(name: str) -> None:
     text = text_of(render_pdf(certificate(lambda content: content["model"].update(name=name))))
-    assert drawable(visible(name)).replace(" ", "") in text.replace(" ", "")
+    assert drawable(show_hidden(name)).replace(" ", "") in text.replace(" ", "")
 
 
 def test_a_reader_is_told_what_the_numbers_in_a_name_are() -> None:
@@ -127,5 +127,5 @@ def test_a_failure_longer_than_a_page_is_printed() -> None:
     assert text_of(render_pdf(whole)).count("NaN") == 1500
 
 
-def test_an_older_statement_is_printed() -> None:
-    assert "1.000e-09 nats" in text_of(render_pdf(certificate(content=bare(), logged=False)))
+def test_an_earlier_statement_is_printed() -> None:
+    assert "1.000e-09 nats" in text_of(render_pdf(certificate(content=earlier_content(), logged=False)))

@@ -7,7 +7,7 @@ import zxingcpp
 from PIL import Image, ImageDraw
 from reportlab.graphics.shapes import Drawing, Path
 
-from service.printing.qr_figure import MOST_BYTES, qr_figure
+from service.printing.qr_figure import MAX_BYTES, qr_figure
 from tests.service.printing.statements import CHECKPOINT
 
 SCALE = 6
@@ -24,7 +24,7 @@ def photographed(drawing: Drawing) -> Image.Image:
     return image
 
 
-@pytest.mark.parametrize("text", [CHECKPOINT, "ab" * 32, "x" * MOST_BYTES])
+@pytest.mark.parametrize("text", [CHECKPOINT, "ab" * 32, "x" * MAX_BYTES])
 def test_a_reader_reads_what_was_written(text: str) -> None:
     found = zxingcpp.read_barcodes(photographed(qr_figure(text)))
     assert [code.text for code in found] == [text]

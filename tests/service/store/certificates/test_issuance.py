@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import base64
-import json
 import uuid
-from typing import Any
-
-import rfc8785
 
 from service.settings import Settings
 from service.store.artifacts.location import open_artifacts
+from service.store.certificates.listing import signed_predicate
 from service.store.database import Database
 from service.store.datasets.dataset import load_dataset
 from service.store.datasets.tree import DatasetTree, prove_forgotten
@@ -16,20 +12,23 @@ from service.store.deletions.views import NamedRecord
 from service.store.models.registry import current_version
 from service.store.tables import Certificate
 from tests import samples
+from tests.bundle_schema import check_bundle
 from tests.service.routes.test_jobs import claim, publish_all
+from vocabulary.certificate import CertificatePredicate
+from vocabulary.signed_model import write_timestamp
 
 
-def certified(settings: Settings, database: Database, model_id: uuid.UUID) -> dict[uuid.UUID, dict[str, Any]]:
-    """Publish all that is due. What each deletion's certificate says."""
+def certify_all(settings: Settings, database: Database, model_id: uuid.UUID) -> dict[uuid.UUID, CertificatePredicate]:
+    """Publish all that is due, and return the certificates' predicates by deletion."""
     ids = publish_all(settings, database, claim(database, model_id))
     with database.reading() as session:
-        bundles = {row.deletion_id: row.bundle for row in (session.get_one(Certificate, one) for one in ids)}
-    payloads = {one: base64.b64decode(json.loads(text)["envelope"]["payload"]) for one, text in bundles.items()}
-    assert all(rfc8785.dumps(json.loads(payload)) == payload for payload in payloads.values())
-    return {one: json.loads(payload)["predicate"] for one, payload in payloads.items()}
+        bundles = {row.deletion_id: row.bundle for row in (session.get_one(Certificate, row_id) for row_id in ids)}
+    for bundle in bundles.values():
+        check_bundle(bundle)
+    return {deletion_id: signed_predicate(bundle) for deletion_id, bundle in bundles.items()}
 
 
-def test_each_deletion_of_a_batch_is_told_of_its_own_records(settings: Settings, database: Database) -> None:
+def test_each_certificate_of_a_batch_proves_its_own_records(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     other = samples.register_sample(settings, database)  # whose rows of the same people are not meant
     with database.reading() as session:
@@ -47,25 +46,26 @@ def test_each_deletion_of_a_batch_is_told_of_its_own_records(settings: Settings,
         ask(2, rows=(8, 30)): [8, 9, 10, 11, 30],
     }
     samples.request_deletion(settings, database, 3, model_ids=[other])
-    says = certified(settings, database, model_id)
-    gone = {row for rows in owned.values() for row in rows}
-    before, after = DatasetTree.from_dataset(dataset), DatasetTree.from_dataset(dataset.without(gone))
+    predicates = certify_all(settings, database, model_id)
+    forgotten = {row for rows in owned.values() for row in rows}
+    before, after = DatasetTree.from_dataset(dataset), DatasetTree.from_dataset(dataset.without(forgotten))
     expected = {deletion_id: prove_forgotten(before, after, rows) for deletion_id, rows in owned.items()}
-    assert {deletion_id: told["forgotten"] for deletion_id, told in says.items()} == expected
+    assert {deletion_id: predicate.forgotten for deletion_id, predicate in predicates.items()} == expected
 
 
-def test_a_certificate_tells_the_data_sets_and_the_deadline(settings: Settings, database: Database) -> None:
+def test_a_certificate_states_the_data_sets_and_the_deadline(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     with database.reading() as session:
         before = current_version(session, model_id)
     view = samples.request_deletion(settings, database, 3)
-    (says,) = certified(settings, database, model_id).values()
+    (predicate,) = certify_all(settings, database, model_id).values()
     with database.reading() as session:
         after = current_version(session, model_id)
-    assert says["dataset"] == {
+    assert predicate.dataset is not None
+    assert predicate.dataset.to_dict() == {
         "before": {"digest": before.dataset_digest, "root": before.dataset_root, "records": 40},
         "after": {"digest": after.dataset_digest, "root": after.dataset_root, "records": 36},
     }
-    due_at = view.deletion.due_at.isoformat(timespec="milliseconds")
-    assert says["due_at"] == due_at.replace("+00:00", "Z")
-    assert says["received_at"] < says["issued_at"] < says["due_at"]
+    assert predicate.due_at is not None
+    assert write_timestamp(predicate.due_at) == write_timestamp(view.deletion.due_at)
+    assert predicate.received_at < predicate.issued_at < predicate.due_at

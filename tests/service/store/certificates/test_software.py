@@ -11,6 +11,6 @@ COMMAND = "find lethe migrations ml service vocabulary worker -name '*.py' | sor
 
 def test_the_digest_is_what_anybody_can_compute_from_the_sources() -> None:
     env = {**os.environ, "LC_ALL": "C"}
-    found = subprocess.run(["sh", "-c", COMMAND], cwd=ROOT, env=env, text=True, capture_output=True, check=True)
-    assert software()["sources_sha256"] == found.stdout.split()[0]
-    assert software()["version"]
+    completed = subprocess.run(["sh", "-c", COMMAND], cwd=ROOT, env=env, text=True, capture_output=True, check=True)
+    assert software().sources_sha256 == completed.stdout.split()[0]
+    assert software().version

@@ -1,47 +1,56 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
-import os
-import uuid
 
-import rfc8785
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from service.store.certificates.statements import sign_absence, sign_receipt
-from service.store.deletions.lifecycle import DeletionView, NamedRecord
-from service.store.signing.statements import StatementSigner, without_fractions
-from service.store.tables import Deletion, now
-
-KEYS = st.text(st.characters(max_codepoint=127), max_size=8)
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
-    max_leaves=6,
+from service.store.signing.statements import (
+    StatementSigner,
+    pre_authentication_encoding,
+    statement_digest,
+    write_bundle,
 )
+from vocabulary.certificate import PAYLOAD_TYPE, LogProof
+
+SIGNER = StatementSigner(bytes(range(32)))
+PUBLIC = Ed25519PublicKey.from_public_bytes(SIGNER.public_key)
+STATEMENT = '{"name":"Größe"}'.encode()
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
-@given(st.dictionaries(KEYS, ANYTHING, max_size=4))
-def test_without_fractions_the_short_way_writes_the_same_bytes(value: dict[str, object]) -> None:
-    assert without_fractions(value) == rfc8785.dumps(value)  # type: ignore[arg-type]
+def test_the_pre_authentication_encoding_is_that_of_dsse() -> None:
+    encoded = pre_authentication_encoding(b"hello world", "http://example.com/HelloWorld")
+    assert encoded == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
 
 
-def test_receipts_and_absences_are_canonical() -> None:
-    deletion = Deletion(id=uuid.uuid4(), regulation="gdpr", received_at=now(), outcome='Nobody: \u2013 "x".')
-    view = DeletionView(deletion, ["b" * 64, "a" * 64], [], [NamedRecord(uuid.uuid4(), 17)])
-    signer = StatementSigner(os.urandom(32))
-    for bundle in (sign_receipt(signer, view), sign_absence(signer, view, 3)[1]):
-        parsed = json.loads(bundle)
-        assert rfc8785.dumps(parsed).decode() == bundle
-        payload = base64.b64decode(parsed["envelope"]["payload"])
-        assert rfc8785.dumps(json.loads(payload)) == payload
+def test_an_envelope_carries_the_statement_and_its_signature() -> None:
+    envelope = SIGNER.sign(STATEMENT)
+    assert envelope.decode_payload() == STATEMENT
+    (signature,) = envelope.signatures
+    assert signature.keyid == hashlib.sha256(SIGNER.public_key).hexdigest() == SIGNER.key_id
+    PUBLIC.verify(base64.b64decode(signature.sig), pre_authentication_encoding(STATEMENT, PAYLOAD_TYPE))
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
-@given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), ANYTHING | st.floats(-1e300, 1e300), max_size=4))
-def test_members_written_ahead_are_signed_as_the_same_bytes(predicate: dict[str, object]) -> None:
-    signer, subjects = StatementSigner(bytes(range(32))), [{"name": "m", "digest": {"sha256": "0" * 64}}]
-    written = {name: rfc8785.dumps(value) for name, value in predicate.items()}  # type: ignore[arg-type]
-    assert signer.sign_written("urn:x", subjects, written) == signer.sign("urn:x", subjects, predicate)
+def test_a_detached_signature_covers_payload_and_type() -> None:
+    signature = base64.b64decode(SIGNER.sign_detached(b"body", "application/x"))
+    PUBLIC.verify(signature, pre_authentication_encoding(b"body", "application/x"))
+    with pytest.raises(InvalidSignature):
+        PUBLIC.verify(signature, pre_authentication_encoding(b"body", "application/y"))
+
+
+def test_a_raw_signature_covers_the_bare_message() -> None:
+    PUBLIC.verify(SIGNER.sign_raw(b"checkpoint\n"), b"checkpoint\n")
+
+
+def test_a_bundle_is_canonical_with_and_without_its_place_in_the_log() -> None:
+    envelope = SIGNER.sign(STATEMENT)
+    log = LogProof(checkpoint="log\n1\n", entry='{"a":"\\u0000 — \x7f"}', index=0, proof=["0" * 64])
+    for bundle in (write_bundle(envelope), write_bundle(envelope, log)):
+        content = json.loads(bundle)
+        assert bundle == json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        assert content["format"] == "lethe-bundle-v1"
+        assert statement_digest(bundle) == hashlib.sha256(STATEMENT).hexdigest()
+    assert json.loads(write_bundle(envelope, log))["log"] == log.model_dump()

@@ -1,0 +1,172 @@
+"""Bound of a certificate: epsilon, its conditions, the numbers behind it, and the rungs that led to it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
+
+from vocabulary.levels import CertifiedLevel, Level
+from vocabulary.rungs import RungName
+from vocabulary.signed_model import Count, Earlier, Flag, Real, SignedModel
+
+
+class Assumption(SignedModel):
+    """A condition of the bound, as it was checked."""
+
+    name: str = Field(description="Short name of the condition.")
+    holds: Flag = Field(description="Whether it holds. In a certificate every condition does.")
+    value: Real | None = Field(default=None, description="The number that was computed; null if not finite.")
+    limit: Real | None = Field(default=None, description="The number that `value` is compared with; null if infinite.")
+    meaning: str | Earlier = Field(default=None, description="The condition in words.")
+
+
+class Constants(SignedModel):
+    """The numbers behind a bound. A number that could not be computed, or is infinite, is null."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class KantorovichConstants(Constants):
+    """Constants of a proved bound (Newton-Kantorovich), in the coordinates of the variational parameters."""
+
+    gradient_norm: Real | None = Field(description="Norm of the gradient g of the retained energy.")
+    newton_decrement: Real | None = Field(description="Square root of g·δ, where δ is the Newton step.")
+    newton_step_norm: Real | None = Field(description="Upper bound η of the norm of δ, rounding included.")
+    lambda_min: Real | None = Field(description="Lower bound m of the smallest eigenvalue of the Hessian.")
+    lipschitz: Real | None = Field(description="Upper bound L of the third derivative in the ball of radius 2η.")
+    kantorovich: Real | None = Field(description="k = Lη/m. The bound needs k < 1/2.")
+    radius: Real | None = Field(description="Distance within which the minimum lies.")
+    rounding: Real | None = Field(description="What was added for floating-point rounding.")
+    excess: Real | None = Field(description="Upper bound of the energy above its minimum, in nats.")
+    paper_epsilon: Real | None = Field(description="The bound that the original paper's theorem gives, in nats.")
+
+
+class NetworkConstants(Constants):
+    """Constants of an estimate for a network."""
+
+    excess: Real | None = Field(description="Excess of the linearised network on the sampled rows, in nats.")
+    excess_of_nothing: Real | None = Field(description="The same for the posterior before forgetting.")
+    unsolved: Real | None = Field(description="What the later half of the solver's products added to the excess.")
+    standard_error: Real | None = Field(description="Standard error of the excess from sampling rows.")
+    softer: Real | None = Field(description="c: the share by which the network's curvature falls short of linear.")
+    deviation: Real | None = Field(description="k: how far the network's gradient deviates from linear.")
+    widths: Real | None = Field(description="Nats for the widths, which are kept.")
+    made: Real | None = Field(description="½ΔᵀAΔ of the step Δ that was made.")
+    divergence: Real | None = Field(description="KL(processed ‖ minimum of the sample), in nats.")
+    divergence_reverse: Real | None = Field(description="KL(minimum of the sample ‖ processed), in nats.")
+    paper_epsilon: Real | None = Field(description="The paper's bound with that distance; null where it is infinite.")
+    gradient: Real | None = Field(description="Norm of the residual gradient on the judging rows, in units of 1/σ.")
+    gradient_margin: Real | None = Field(description="How far sampling may have moved that norm.")
+    lambda_min: Real | None = Field(description="Smallest curvature, in units of the widths.")
+    lipschitz: Real | None = Field(description="Sampled third derivative, in the same units.")
+    kantorovich: Real | None = Field(description="Lη/m from the two; at 1/2 or more the theorem says nothing.")
+    pull_norm: Real | None = Field(description="Norm of the gradient of the forgotten rows, in units of 1/σ.")
+    rows: Count = Field(description="Rows on which the minimum was sought.")
+    products: Count = Field(description="Products with the curvature matrix.")
+    seconds: Real | None = Field(description="Time that the estimate took.")
+
+
+class RetrainedNetworkConstants(Constants):
+    """How a network was retrained, and how near to rest training came."""
+
+    seed: int = Field(strict=True, description="Seed of the training run.")
+    iterations: Count = Field(description="Iterations of the training run.")
+    residual: Real | None = Field(description="Norm of the gradient that training left.")
+    residual_of_a_row: Real | None = Field(description="Typical norm of the gradient of one row.")
+    lambda_min: Real | None = Field(description="Smallest curvature found.")
+
+
+class GaussianTheorem(SignedModel):
+    """What a shift alone would leave if both posteriors were Gaussian."""
+
+    kl: Real | None = Field(description="KL(moved ‖ retained), in nats.")
+    paper_order: Real | None = Field(description="The epsilon that the original paper's theorem states.")
+
+
+class SampleConstants(Constants):
+    """Constants of an estimate for a sample set, from importance weights."""
+
+    n_before: Count = Field(description="Rows before forgetting.")
+    draws: Count = Field(description="Samples that were weighed.")
+    estimate: Real | None = Field(description="Estimate of the divergence, in nats.")
+    relative_ess: Real | None = Field(description="Relative effective sample size of the weights.")
+    k_hat: Real | None = Field(description="Pareto k-hat of the weights' tail.")
+    effective_draws: Real | None = Field(description="Effective number of samples behind the estimate.")
+    unevenness: Real | None = Field(description="How far the samples are from having been moved by one affine map.")
+    rounding: Real | None = Field(description="Allowance for floating-point rounding of the weights.")
+    chain_r_hat: Real | None = Field(description="R-hat of the chains that drew the samples.")
+    chain_ess: Real | None = Field(description="Effective sample size of those chains.")
+    chain_width: Real | None = Field(description="Width of those chains relative to the posterior's.")
+    gaussian: GaussianTheorem | None = Field(description="A second view; null for models too large for it.")
+
+
+class ChainDiagnostics(Constants):
+    """Diagnostics of chains that were run again on the retained rows."""
+
+    r_hat: Real | None = Field(description="R-hat of the chains.")
+    ess: Real | None = Field(description="Effective sample size of the chains.")
+    width: Real | None = Field(description="Width of the chains relative to the posterior's.")
+    warning: str | None = Field(description="Complaint of the diagnostics; null if they passed.")
+
+
+class EarlierConstants(Constants):
+    """Constants of an earlier version, under the names of that version."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+BoundConstants = Annotated[
+    KantorovichConstants
+    | NetworkConstants
+    | RetrainedNetworkConstants
+    | SampleConstants
+    | ChainDiagnostics
+    | SkipJsonSchema[EarlierConstants],
+    Field(union_mode="left_to_right"),
+]
+
+
+class Bound(SignedModel):
+    """How close the published posterior is to one that never saw the forgotten rows."""
+
+    epsilon: Real = Field(
+        ge=0,
+        description="In nats. At level `proved` an upper bound, at level `estimated` the upper end of `interval`, at "
+        "level `retrained` 0.",
+    )
+    epsilon_reverse: Real | None = Field(
+        default=None, description="The divergence in the other direction; null where it is not computed."
+    )
+    level: CertifiedLevel = Field(
+        description="`estimated`: estimated with an interval, no proof. `proved`: every condition was checked, "
+        "rounding included. `retrained`: trained from scratch without the rows."
+    )
+    reference: str | Earlier = Field(default=None, description="What the published posterior is compared with.")
+    direction: str | Earlier = Field(default=None, description="Which divergence, or excess, epsilon is about.")
+    n_retained: Count | Earlier = Field(default=None, description="Rows that were retained.")
+    assumptions: list[Assumption] = Field(description="The conditions of the bound, each as checked. At least one.")
+    constants: BoundConstants | Earlier = Field(
+        default=None, description="The numbers behind the bound; which ones depends on how it was computed."
+    )
+    not_proved: list[str] = Field(default=[], description="What the bound does not show, in sentences.")
+    interval: tuple[Real, Real] | None = Field(
+        default=None, description="Lower and upper end of the estimate (95 %); null unless the level is `estimated`."
+    )
+    reasons: list[str] = Field(default=[], description="Conditions that failed. Empty in a certificate.")
+
+
+class Rung(SignedModel):
+    """A way of forgetting that was tried."""
+
+    name: RungName = Field(description="`influence`, `newton`, `warm` or `retrain`.")
+    steps: Count | Earlier = Field(default=None, description="Steps that were made.")
+    epsilon: Real | None = Field(description="The bound that was reached; null where there is none.")
+    level: Level = Field(description="The level of that bound; `none` where there is none.")
+    seconds: Real = Field(description="Time that the rung took.")
+    at_least: Real | None = Field(
+        default=None, description="What a bound would have been at least, where none was computed."
+    )
+    failure: str | None = Field(default=None, description="Why the rung led nowhere; null if it did not fail.")
+    solver: str | None = Field(default=None, description="Solver of its linear systems; null if it has none.")

@@ -1,0 +1,96 @@
+"""Effects of forgetting, stated beside the bound: releases, membership inference and PAC-Bayes risk bounds."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from vocabulary.signed_model import Count, Earlier, Flag, Real, Sha256, SignedModel
+
+
+class Release(SignedModel):
+    """What releasing independent draws of the published posterior gives away."""
+
+    draws: Count = Field(description="Number of released draws.")
+    nats: Real = Field(description="Their divergence from draws of the reference: `draws` times epsilon.")
+    advantage: Real = Field(
+        description="Upper bound of an attacker's advantage (true minus false positive rate) in telling them apart."
+    )
+
+
+class Attack(SignedModel):
+    """How well scores separate a group of rows from rows that no model has seen."""
+
+    auc: Real = Field(description="Area under the ROC curve; 0.5 is blind guessing.")
+    error: Real | None = Field(description="Its standard error; null for a group of one row.")
+    advantage_above: Real = Field(description="Largest true minus false positive rate, flagging scores above a limit.")
+    advantage_below: Real = Field(description="The same, flagging scores below a limit.")
+    chance: Real = Field(description="What an advantage stays below with probability 0.95 where both groups are alike.")
+
+
+class MembershipSide(SignedModel):
+    """The attack on one version of the model. Quantiles are 21 values, evenly spaced from 0 to 1."""
+
+    forgotten: Attack | None = Field(default=None, description="The forgotten rows; null without never-seen rows.")
+    retained: Attack | None = Field(default=None, description="The retained rows; null without never-seen rows.")
+    forgotten_quantiles: list[Real | None] = Field(
+        default=[], description="Of the forgotten rows' scores; empty for fewer than 21 rows."
+    )
+    retained_quantiles: list[Real | None] = Field(
+        default=[], description="Of the retained rows' scores; empty for fewer than 21 rows."
+    )
+    never_seen_quantiles: list[Real | None] = Field(
+        default=[], description="Of the never-seen rows' scores; empty for fewer than 21 rows."
+    )
+
+
+class WorstExample(SignedModel):
+    """The forgotten row with the highest score after forgetting."""
+
+    p_value_before: Real = Field(description="Share of never-seen rows that score as high, under the model before.")
+    p_value: Real = Field(description="The same under the model after.")
+    adjusted: Real = Field(description="`p_value` corrected for having picked the worst of all forgotten rows.")
+    commitment: Sha256 | None = Field(
+        default=None, description="Commitment to the person; null where the row itself was named."
+    )
+
+
+class Membership(SignedModel):
+    """A membership-inference attack on the model before and after. Evidence, not proof."""
+
+    before: MembershipSide = Field(description="The version before forgetting.")
+    after: MembershipSide = Field(description="The version after forgetting.")
+    worst: WorstExample | None = Field(default=None, description="Null without never-seen rows.")
+    n_forgotten: Count | Earlier = Field(default=None, description="Forgotten rows that were scored.")
+    n_retained: Count | Earlier = Field(default=None, description="Retained rows that were scored, a sample of many.")
+    n_never_seen: Count | Earlier = Field(default=None, description="Never-seen rows that were scored.")
+
+
+class RiskBound(SignedModel):
+    """PAC-Bayes bound of the error rate on new rows."""
+
+    risk: Real = Field(description="Error rate on the rows, averaged over draws.")
+    risk_limit: Real = Field(description="Upper bound of the expectation of `risk`.")
+    kl: Real = Field(description="KL(posterior ‖ prior), in nats.")
+    rows: Count = Field(description="Rows that the posterior was trained on.")
+    draws: Count = Field(description="Draws that `risk` is averaged over.")
+    delta: Real = Field(description="Probability with which the bound may fail.")
+    bound: Real = Field(description="Upper bound of the error rate on new rows.")
+    vacuous: Flag | Earlier = Field(default=None, description="Whether the bound is 1 and says nothing.")
+
+
+class PacBayes(SignedModel):
+    """Risk bounds of the model before and after."""
+
+    before: RiskBound = Field(description="The version before forgetting.")
+    after: RiskBound = Field(description="The version after forgetting.")
+    not_proved: list[str] = Field(default=[], description="What these bounds do not show, in sentences.")
+
+
+class Effects(SignedModel):
+    """What forgetting did to the model. Evidence beside the bound."""
+
+    release: list[Release] = Field(
+        default=[], description="One entry for each number of draws; empty where no divergence is known."
+    )
+    membership: Membership | Earlier = Field(default=None, description="Membership inference before and after.")
+    pac_bayes: PacBayes | None = Field(default=None, description="Null for families that do not classify.")
