@@ -1,7 +1,7 @@
-"""Replaying the whole log: whoever kept a checkpoint learns whether anything before it was changed since.
+"""Replay of the whole log against checkpoints: any change to an entry that a checkpoint covers is found.
 
-A mirror is a folder: `entries.ndjson` has the entries as they were hashed, one a line; `checkpoints/` every checkpoint
-that was seen, under its size; `keys.json` the list of keys.
+A mirror is a folder: `entries.ndjson` holds the entries as they were hashed, one per line; `checkpoints/` every
+checkpoint received, named by its size; `keys.json` the list of keys.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ EMPTY_ROOT = bytes.fromhex("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495
 
 
 @dataclass
-class Growing:
-    """A Merkle tree that keeps only the roots of its whole parts: so many as the size has ones in binary."""
+class GrowingTree:
+    """Merkle tree that keeps only the roots of its complete subtrees: one for each 1 in the binary size."""
 
     size: int = 0
-    _parts: list[bytes] = field(default_factory=list)
+    _subtrees: list[bytes] = field(default_factory=list)
 
     def add(self, leaf: bytes) -> None:
-        self._parts.append(leaf_hash(leaf))
+        self._subtrees.append(leaf_hash(leaf))
         self.size += 1
         merged = self.size
         while merged % 2 == 0:
-            right = self._parts.pop()
-            self._parts[-1] = node_hash(self._parts[-1], right)
+            right = self._subtrees.pop()
+            self._subtrees[-1] = node_hash(self._subtrees[-1], right)
             merged //= 2
 
     @property
     def root(self) -> bytes:
-        if not self._parts:
+        if not self._subtrees:
             return EMPTY_ROOT
-        root = self._parts[-1]
-        for left in reversed(self._parts[:-1]):
+        root = self._subtrees[-1]
+        for left in reversed(self._subtrees[:-1]):
             root = node_hash(left, root)
         return root
 
@@ -57,77 +57,77 @@ class Replayed:
 
 
 def replay(leaves: Iterable[bytes], checkpoints: Sequence[Checkpoint]) -> Replayed:
-    """Hash all entries anew; raises Rejected at the first checkpoint that they do not lead to."""
+    """Hash all entries. Raises Rejected at the first checkpoint that they do not lead to."""
     if len({checkpoint.origin for checkpoint in checkpoints}) > 1:
         raise Rejected("the checkpoints are of different logs")
-    waiting = sorted(checkpoints, key=lambda checkpoint: checkpoint.size)
-    tree, actions = Growing(), Counter[str]()
-    _compare(tree, waiting)
+    pending = sorted(checkpoints, key=lambda checkpoint: checkpoint.size)
+    tree, actions = GrowingTree(), Counter[str]()
+    _compare(tree, pending)
     for leaf in leaves:
         tree.add(leaf)
         actions[text_at(parse_object(leaf, f"entry {tree.size - 1}"), "action")] += 1
-        _compare(tree, waiting)
-    if waiting:
-        raise Rejected(f"the log has {tree.size} entries, but a checkpoint says {waiting[0].size}: the rest is missing")
+        _compare(tree, pending)
+    if pending:
+        raise Rejected(f"the log has {tree.size} entries, but a checkpoint covers {pending[0].size}: some are missing")
     return Replayed(tree.size, len(checkpoints), dict(actions))
 
 
 def audit_mirror(folder: Path, keys: bytes | None = None, published: Iterable[str] = ()) -> Replayed:
-    """Replay a mirror against every checkpoint in it and against those `published` elsewhere.
+    """Replay a mirror against all of its checkpoints and those `published` elsewhere.
 
-    With `keys` given these are trusted, and not the list in the mirror.
+    `keys`, if given, replaces the list of keys in the mirror.
     """
     ring = load_keys(keys if keys is not None else (folder / KEYS).read_bytes())
-    kept = [path.read_text() for path in (folder / CHECKPOINTS).glob("*.txt")]
-    checkpoints = list(_opened([*kept, *published], ring))
+    stored = [path.read_text() for path in (folder / CHECKPOINTS).glob("*.txt")]
+    checkpoints = list(_open_checkpoints([*stored, *published], ring))
     if not checkpoints:
-        raise Rejected("there is no checkpoint to compare the log with")
+        raise Rejected("no checkpoint to compare the log with")
     with (folder / ENTRIES).open("rb") as lines:
         return replay((line.rstrip(b"\n") for line in lines), checkpoints)
 
 
-def notes_in(text: str) -> list[str]:
-    """The checkpoints in a file to which a Lethe publishes them, one after the other."""
+def split_checkpoints(text: str) -> list[str]:
+    """Return the checkpoints in a file to which Lethe appends them."""
     return NOTE.findall(text)
 
 
 def entry_count(folder: Path) -> int:
-    """Of a mirror. A line that was cut off by a crash is taken away first."""
+    """Return the number of entries in a mirror, after removing a last line that a crash cut off."""
     path = folder / ENTRIES
     if not path.exists():
         return 0
     content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    if whole != content:
-        path.write_bytes(whole)
-    return whole.count(b"\n")
+    complete = content[: content.rfind(b"\n") + 1]
+    if complete != content:
+        path.write_bytes(complete)
+    return complete.count(b"\n")
 
 
-def told(found: Replayed) -> list[str]:
-    """For people."""
-    kinds = ", ".join(f"{count} {action}" for action, count in sorted(found.actions.items()))
+def describe(replayed: Replayed) -> list[str]:
+    """Return the result as lines of text."""
+    actions = ", ".join(f"{count} {action}" for action, count in sorted(replayed.actions.items()))
     return [
-        f"{found.entries} entries lead to each of {found.checkpoints} signed checkpoints",
-        f"the last checkpoint covers all of them: {kinds}" if kinds else "the log is empty",
+        f"{replayed.entries} entries match all {replayed.checkpoints} signed checkpoints",
+        f"entries by action: {actions}" if actions else "the log is empty",
     ]
 
 
-def facts(found: Replayed) -> str:
-    """For machines."""
-    return json.dumps({"verified": True, **vars(found)})
+def to_json(replayed: Replayed) -> str:
+    """Return the result as JSON."""
+    return json.dumps({"verified": True, **vars(replayed)})
 
 
-def _compare(tree: Growing, waiting: list[Checkpoint]) -> None:
-    while waiting and waiting[0].size == tree.size:
-        if waiting.pop(0).root != tree.root:
-            raise Rejected(f"the first {tree.size} entries are not those of the checkpoint: the log was rewritten")
+def _compare(tree: GrowingTree, pending: list[Checkpoint]) -> None:
+    while pending and pending[0].size == tree.size:
+        if pending.pop(0).root != tree.root:
+            raise Rejected(f"the first {tree.size} entries do not match the checkpoint: the log was rewritten")
 
 
-def _opened(notes: Iterable[str], ring: KeyRing) -> Iterator[Checkpoint]:
-    seen: dict[int, str] = {}
+def _open_checkpoints(notes: Iterable[str], ring: KeyRing) -> Iterator[Checkpoint]:
+    bodies: dict[int, str] = {}
     for note in notes:
         checkpoint = open_checkpoint(note, ring)
         body = note.partition("\n\n")[0]
-        if seen.setdefault(checkpoint.size, body) != body:
-            raise Rejected(f"there are two checkpoints of size {checkpoint.size} that differ: the log was split")
+        if bodies.setdefault(checkpoint.size, body) != body:
+            raise Rejected(f"two checkpoints of size {checkpoint.size} differ: the log was split")
         yield checkpoint

@@ -11,7 +11,17 @@ import typer
 from lethe.cli.connection import connect
 from lethe.cli.options import DEFAULT_DATA_DIR, DEFAULT_URL, AsJson, Token, TokenFolder, Url
 from lethe.cli.output import out
-from lethe.log_audit import CHECKPOINTS, ENTRIES, KEYS, Replayed, audit_mirror, entry_count, facts, notes_in, told
+from lethe.log_audit import (
+    CHECKPOINTS,
+    ENTRIES,
+    KEYS,
+    Replayed,
+    audit_mirror,
+    describe,
+    entry_count,
+    split_checkpoints,
+    to_json,
+)
 from lethe.verify import Rejected
 
 log = typer.Typer(help="Mirror and replay the transparency log.", no_args_is_help=True)
@@ -51,7 +61,7 @@ def audit(
 
     Exits with 0 if they match, 1 if they do not, 2 if a file cannot be read.
     """
-    published = [note for path in checkpoint or [] for note in notes_in(path.read_text())]
+    published = [note for path in checkpoint or [] for note in split_checkpoints(path.read_text())]
     keys = key.read_bytes() if key else None
     try:
         replayed = _audit(source, keys, published, token, data_dir)
@@ -64,9 +74,9 @@ def audit(
         out.print(f"[bold red]cannot read[/bold red] {error.filename}: {error.strerror}", highlight=False)
         raise typer.Exit(2) from None
     if as_json:
-        out.print_json(facts(replayed))
+        out.print_json(to_json(replayed))
         return
-    for line in [*(f"[green]✓[/green] {line}" for line in told(replayed)), "[bold green]verified[/bold green]"]:
+    for line in [*(f"[green]✓[/green] {line}" for line in describe(replayed)), "[bold green]verified[/bold green]"]:
         out.print(line, highlight=False)
 
 

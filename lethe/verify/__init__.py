@@ -1,8 +1,8 @@
-"""Checks a receipt or certificate with nothing but the file and our public keys: no network, database or server.
+"""Offline verifier of receipts and certificates: needs only the file and Lethe's public keys.
 
-Needs only `cryptography`, shares no code with the signer, and says line by line what it checked. It speaks of what was
-signed, of its inner consistency and of its place in the log; it cannot recompute a bound, which would take the data
-that was erased.
+It depends only on `cryptography`, shares no code with the signer, and reports each check on a line. It checks the
+signature, the consistency of the content and its place in the log. It cannot recompute a bound: that would take the
+erased data.
 
 `lethe verifier` writes this folder into one file that runs by itself: `python lethe-verify.pyz CERTIFICATE --key KEYS`.
 """

@@ -1,4 +1,4 @@
-"""A bundle from the file to the last check."""
+"""Verification of a bundle, from the file to the last check."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .statements import KINDS, check_posterior
 BUNDLE_FORMAT = "lethe-bundle-v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-LARGEST_BUNDLE = 64 << 20
+MAX_BUNDLE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What was checked, in order, and what the file says."""
+    """The checks that passed, in order, and the content of the statement."""
 
     kind: str
     checks: tuple[str, ...]
@@ -32,9 +32,14 @@ class Verified:
         return [*self.predicate.get("bound", {}).get("not_proved", []), *self.predicate.get("not_proved", [])]
 
     def facts(self) -> dict[str, Any]:
-        """For machines."""
-        told = {"kind": self.kind, "checks": self.checks, "not_proved": self.not_proved, "predicate": self.predicate}
-        return {"verified": True, **told}
+        """Return the result as JSON values."""
+        return {
+            "verified": True,
+            "kind": self.kind,
+            "checks": self.checks,
+            "not_proved": self.not_proved,
+            "predicate": self.predicate,
+        }
 
 
 def verify(
@@ -44,11 +49,11 @@ def verify(
     later: bytes | None = None,
     witnesses: Sequence[str] = (),
 ) -> Verified:
-    """Check a bundle; raises Rejected.
+    """Verify a bundle. Raises Rejected.
 
     `keys` is the list of keys that Lethe publishes (JSON), or one or more public keys (PEM). `posterior` is the model
-    file that the certificate speaks of. `later` is a proof that a later checkpoint still has all that the bundle's had,
-    as `/api/v1/log/proof/consistency` gives it. `witnesses` are the keys of those who must have cosigned it.
+    file to compare with the certificate. `later` is a consistency proof from the bundle's checkpoint to a later one,
+    from `/api/v1/log/proof/consistency`. `witnesses` are the keys of witnesses that must have cosigned the checkpoint.
     """
     ring = load_keys(keys)
     bundle = _open_bundle(content)
@@ -56,12 +61,12 @@ def verify(
     statement = _open_statement(payload)
     kind = KINDS.get(text_at(statement, "predicateType"))
     if kind is None:
-        raise Rejected("the statement is of a kind this verifier does not know; use a newer one")
+        raise Rejected("this verifier does not know this kind of statement; use a newer one")
     predicate = object_at(statement, "predicate")
     checks = [
-        "the file is a Lethe bundle, unchanged to the byte",
-        f"the signature is by key {key.key_id}{key.trusted_at(time_at(predicate, kind.signed_at))}",
-        f"the signed statement is a {kind.name}",
+        "the file is a Lethe bundle in canonical form",
+        f"signed by key {key.key_id}{key.trusted_at(time_at(predicate, kind.signed_at))}",
+        f"the statement is a {kind.name}",
         *kind.check(statement, predicate),
         *check_log(bundle, kind, predicate, payload, ring, witnesses, later),
     ]
@@ -71,11 +76,11 @@ def verify(
 
 
 def _open_bundle(content: bytes) -> Mapping[str, Any]:
-    if len(content) > LARGEST_BUNDLE:
+    if len(content) > MAX_BUNDLE_BYTES:
         raise Rejected("the file is too large to be a bundle")
     bundle = parse_object(content, "the file")
     canonical = json.dumps(bundle, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    if canonical.encode(errors="replace") != content:  # what is no text is changed by that
+    if canonical.encode(errors="replace") != content:  # "replace" changes lone surrogates, so they are rejected
         raise Rejected("the file is not in canonical form: it was changed or reformatted after it was issued")
     if set(bundle) - {"log"} != {"format", "envelope"} or bundle["format"] != BUNDLE_FORMAT:
         raise Rejected(f"the file is not a bundle of format {BUNDLE_FORMAT}")
@@ -88,18 +93,18 @@ def _check_signature(envelope: Mapping[str, Any], ring: KeyRing) -> tuple[Key, b
         raise Rejected("the envelope is not a DSSE envelope around an in-toto statement")
     if not isinstance(signatures, list) or len(signatures) != 1 or not isinstance(signatures[0], dict):
         raise Rejected("the envelope must carry exactly one signature")
-    named = signatures[0].get("keyid")
-    if set(signatures[0]) != {"keyid", "sig"} or not isinstance(named, str) or named not in ring.keys:
-        raise Rejected(f"the bundle was not signed by a key at hand ({', '.join(ring.keys)}); fetch the key it names")
-    payload, key = decode_base64(text_at(envelope, "payload"), "payload"), ring.keys[named]
+    key_id = signatures[0].get("keyid")
+    if set(signatures[0]) != {"keyid", "sig"} or not isinstance(key_id, str) or key_id not in ring.keys:
+        raise Rejected(f"the bundle is not signed by one of the given keys ({', '.join(ring.keys)}); fetch its key")
+    payload, key = decode_base64(text_at(envelope, "payload"), "payload"), ring.keys[key_id]
     signature = decode_base64(text_at(signatures[0], "sig"), "signature")
-    if not is_signed(key.public, signature, pre_authentication(PAYLOAD_TYPE, payload)):
-        raise Rejected("the signature does not fit the content: one of them was changed")
+    if not is_signed(key.public, signature, pre_authentication_encoding(PAYLOAD_TYPE, payload)):
+        raise Rejected("the signature does not match the content: one of them was changed")
     return key, payload
 
 
-def pre_authentication(payload_type: str, payload: bytes) -> bytes:
-    """What DSSE signs: the type and the payload with their lengths."""
+def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
+    """Return what DSSE signs: payload type and payload, each with its length."""
     return b"DSSEv1 %d %s %d %s" % (len(payload_type.encode()), payload_type.encode(), len(payload), payload)
 
 

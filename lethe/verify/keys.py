@@ -1,4 +1,4 @@
-"""The public keys, and until when each is to be trusted."""
+"""Public keys, and until when each is trusted."""
 
 from __future__ import annotations
 
@@ -27,36 +27,38 @@ class Key:
     def key_id(self) -> str:
         return hashlib.sha256(self.public.public_bytes_raw()).hexdigest()
 
-    def trusted_at(self, moment: datetime) -> str:
-        """What to say of a signature of this moment; raises Rejected if the key was no longer to be trusted then."""
-        for date, what in ((self.revoked_at, "revoked"), (self.retired_at, "retired")):
-            if date is not None and moment >= date:
-                raise Rejected(f"signed at {moment.isoformat()}, when the key was {what} (since {date.isoformat()})")
+    def trusted_at(self, signed_at: datetime) -> str:
+        """Return a remark on a signature of that time. Raises Rejected if the key was no longer trusted then."""
+        for date, state in ((self.revoked_at, "revoked"), (self.retired_at, "retired")):
+            if date is not None and signed_at >= date:
+                raise Rejected(
+                    f"signed at {signed_at.isoformat()}, when the key was {state} (since {date.isoformat()})"
+                )
         if self.revoked_at is None:
             return ""
-        return " (before it was revoked, by its own word: only --later, under a newer key, confirms that date)"
+        return " (dated before its revocation; only --later, under a newer key, confirms that date)"
 
 
 @dataclass(frozen=True)
 class KeyRing:
     keys: Mapping[str, Key]
     witnesses: Sequence[str] = ()
-    """Keys of witnesses that Lethe asks, as it says itself."""
+    """Keys of the witnesses that the list of keys names."""
 
 
 def load_keys(content: bytes) -> KeyRing:
     if content.lstrip()[:1] == b"{":
-        listed = parse_object(content, "the list of keys")
-        keys = [_listed_key(entry) for entry in list_at(listed, "keys")]
-        witnesses = [str(vkey) for vkey in listed.get("witnesses") or []]
+        key_list = parse_object(content, "the list of keys")
+        keys = [_load_entry(entry) for entry in list_at(key_list, "keys")]
+        witnesses = [str(vkey) for vkey in key_list.get("witnesses") or []]
         return KeyRing({key.key_id: key for key in keys}, witnesses)
-    found = [Key(_load_pem(pem)) for pem in PEM_KEY.findall(content)]
-    if not found:
+    keys = [Key(_load_pem(pem)) for pem in PEM_KEY.findall(content)]
+    if not keys:
         raise Rejected("the key file holds neither a list of keys nor a public key in PEM form")
-    return KeyRing({key.key_id: key for key in found})
+    return KeyRing({key.key_id: key for key in keys})
 
 
-def _listed_key(entry: Any) -> Key:
+def _load_entry(entry: Any) -> Key:
     if not isinstance(entry, dict):
         raise Rejected("the list of keys cannot be read")
     dates = {name: time_at(entry, name) for name in ("retired_at", "revoked_at") if entry.get(name) is not None}

@@ -1,4 +1,4 @@
-"""Takes things out of files that somebody may have changed: each is what it should be, or the file is rejected."""
+"""Typed access to members of untrusted JSON. A member of the wrong type rejects the file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEX_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 class Rejected(Exception):
-    """The bundle does not hold; the message says which check failed and why."""
+    """The bundle is not valid. The message says which check failed and why."""
 
 
 def is_signed(key: Ed25519PublicKey, signature: bytes, message: bytes) -> bool:
@@ -28,23 +28,23 @@ def is_signed(key: Ed25519PublicKey, signature: bytes, message: bytes) -> bool:
     return True
 
 
-def parse_object(content: bytes, what: str) -> Mapping[str, Any]:
+def parse_object(content: bytes, description: str) -> Mapping[str, Any]:
     try:
         value = json.loads(content)
     except (ValueError, RecursionError):
-        raise Rejected(f"{what} is not JSON") from None
+        raise Rejected(f"{description} is not JSON") from None
     if not isinstance(value, dict):
-        raise Rejected(f"{what} is not a JSON object")
+        raise Rejected(f"{description} is not a JSON object")
     return value
 
 
-def decode_base64(text: str, what: str) -> bytes:
+def decode_base64(text: str, description: str) -> bytes:
     try:
         content = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise Rejected(f"the {what} is not base64") from None
+        raise Rejected(f"the {description} is not base64") from None
     if base64.b64encode(content).decode() != text:
-        raise Rejected(f"the {what} is not in canonical base64")
+        raise Rejected(f"the {description} is not in canonical base64")
     return content
 
 
@@ -87,10 +87,10 @@ def whole_at(parent: Any, name: str) -> int:
 
 def time_at(parent: Mapping[str, Any], name: str) -> datetime:
     try:
-        moment = datetime.fromisoformat(text_at(parent, name))
+        time = datetime.fromisoformat(text_at(parent, name))
     except ValueError:
         raise Rejected(f"{name} is not a time") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def digest_of(subject: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a signed statement says, and whether it fits together."""
+"""Kinds of statements, and checks that their contents are consistent."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from .dataset import check_absent
+from .dataset import check_forgotten
 from .reading import Rejected, digest_of, number_at, object_at, text_at, time_at
 
 LEVELS = ("estimated", "proved", "retrained")
-"""From the weakest to the strongest."""
+"""Ordered from the weakest to the strongest."""
 
 
 def _check_receipt(statement: Mapping[str, Any], predicate: Mapping[str, Any]) -> list[str]:
     received = time_at(predicate, "received_at")
     digest = hashlib.sha256("\n".join(predicate.get("subjects", [])).encode()).hexdigest()
     if [digest_of(subject) for subject in statement["subject"]] != [digest]:
-        raise Rejected("the receipt's digest does not fit the subjects it names")
+        raise Rejected("the digest of the statement's subject does not match the commitments")
     return [f"deletion {text_at(predicate, 'deletion')} was received at {received.isoformat()}"]
 
 
 def _check_absence(statement: Mapping[str, Any], predicate: Mapping[str, Any]) -> list[str]:
     _, issued = _times(predicate)
-    told = _check_receipt(statement, predicate)
     models = number_at(predicate, "models_in_store")
-    return [*told, f"none of {models:.0f} models held a record of its subjects, certified {issued.isoformat()}"]
+    absence = f"none of {models:.0f} models held a record of its subjects, certified {issued.isoformat()}"
+    return [*_check_receipt(statement, predicate), absence]
 
 
 def _check_certificate(statement: Mapping[str, Any], predicate: Mapping[str, Any]) -> list[str]:
@@ -39,7 +39,7 @@ def _check_certificate(statement: Mapping[str, Any], predicate: Mapping[str, Any
         f"deletion {text_at(predicate, 'deletion')}, received {received.isoformat()}, certified {issued.isoformat()}",
         f"model version {before[:12]} was replaced by {after[:12]}",
         _check_records(object_at(predicate, "records")),
-        check_absent(predicate),
+        check_forgotten(predicate),
         _check_bound(object_at(predicate, "bound"), object_at(predicate, "policy")),
     ]
 
@@ -67,32 +67,32 @@ def _check_bound(bound: Mapping[str, Any], policy: Mapping[str, Any]) -> str:
     if level not in LEVELS or required not in LEVELS or not isinstance(assumptions, list) or not assumptions:
         raise Rejected(f"level {level!r} does not support a bound")
     if LEVELS.index(level) < LEVELS.index(required):
-        raise Rejected(f"the level {level!r} is weaker than {required!r}, which the policy asks for")
+        raise Rejected(f"the level {level!r} is weaker than {required!r}, which the policy requires")
     if level == "retrained" and epsilon != 0:
-        raise Rejected("the certificate says 'retrained' with a bound that is not 0")
+        raise Rejected("the level is 'retrained' but the bound is not 0")
     for assumption in assumptions:
         if not isinstance(assumption, dict) or assumption.get("holds") is not True:
-            raise Rejected(f"the certificate says {level!r} although one of its assumptions does not hold")
+            raise Rejected(f"the level is {level!r} but one of the assumptions does not hold")
     stated = f"KL <= {epsilon:.3e}" if level != "estimated" else _check_estimate(bound, epsilon)
     return f"{stated} (policy {limit:.1e}), level {level}, all {len(assumptions)} assumptions hold"
 
 
 def _check_estimate(bound: Mapping[str, Any], epsilon: float) -> str:
-    """An estimate is stated as the upper end of its interval, and is no proof."""
+    """Check that epsilon is the upper end of the interval."""
     interval = bound.get("interval")
     if not isinstance(interval, list) or len(interval) != 2:
-        raise Rejected("the certificate says 'estimated' without the interval of the estimate")
+        raise Rejected("the level is 'estimated' but the interval is missing")
     low, high = (number_at({"interval": end}, "interval") for end in interval)
     if not 0 <= low <= high == epsilon:
-        raise Rejected("the bound is not the upper end of the interval that it was estimated with")
+        raise Rejected("the bound is not the upper end of the interval of the estimate")
     return f"estimated at {low:.3e} to {high:.3e} nats"
 
 
 def check_posterior(statement: Mapping[str, Any], posterior: bytes) -> str:
     digest = hashlib.sha256(posterior).hexdigest()
     if digest != digest_of(statement["subject"][-1]):
-        raise Rejected("the model file is not the version that the certificate speaks of")
-    return f"the model file is that version (sha256 {digest[:12]})"
+        raise Rejected("the model file is not the version that the certificate names")
+    return f"the model file matches that version (sha256 {digest[:12]})"
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,12 @@ class Kind:
     name: str
     check: Callable[[Mapping[str, Any], Mapping[str, Any]], list[str]]
     signed_at: str
-    """The member that says when it was signed."""
+    """Member with the time of signing."""
     action: str
-    """What the log calls it."""
+    """Action of its entry in the log."""
     concerns: str
-    """The member by which the log names it."""
-    is_logged_from_the_start: bool = False
+    """Member whose value its entry in the log concerns."""
+    is_always_logged: bool = False
 
 
 KINDS = {

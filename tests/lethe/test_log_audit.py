@@ -11,14 +11,14 @@ import pytest
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
-from lethe.log_audit import Growing, audit_mirror, entry_count, notes_in, replay
+from lethe.log_audit import GrowingTree, audit_mirror, entry_count, replay, split_checkpoints
 from lethe.verify import Rejected
 from lethe.verify.checkpoints import Checkpoint, open_checkpoint
 from lethe.verify.keys import load_keys
 from service.store import audit
 from service.store.database import Database
-from service.store.log import checkpoints as notes
-from service.store.log import sequencing as log
+from service.store.log import sequencing
+from service.store.log.checkpoints import write_checkpoint
 from service.store.log.merkle import leaf_hash, root_of
 from service.store.signing.statements import StatementSigner
 from service.store.tables import AuditEntry
@@ -32,7 +32,7 @@ Attack = Callable[[Session, random.Random], None]
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 8, 13, 257])
 def test_the_growing_tree_has_the_root_of_the_whole(size: int) -> None:
-    tree, leaves = Growing(), [b"%d" % number for number in range(size)]
+    tree, leaves = GrowingTree(), [b"%d" % number for number in range(size)]
     for leaf in leaves:
         tree.add(leaf)
     assert tree.root == root_of([leaf_hash(leaf) for leaf in leaves])
@@ -45,7 +45,7 @@ def published(database: Database) -> list[Checkpoint]:
     for number in range(ENTRIES):
         with database.writing() as session:
             audit.record(session, f"actor-{number % 3}", f"action.{number % 5}", number, statement=f"{number:064x}")
-            checkpoint = log.sequence(session, SIGNER) if number % 8 == 7 else None
+            checkpoint = sequencing.sequence_entries(session, SIGNER) if number % 8 == 7 else None
         if checkpoint is not None:
             found.append(open_checkpoint(checkpoint.note, RING))
     return found
@@ -53,7 +53,7 @@ def published(database: Database) -> list[Checkpoint]:
 
 def leaves_of(session: Session) -> list[bytes]:
     session.expire_all()
-    return [entry.encode() for entry in log.entries(session, 0, 2 * ENTRIES)]
+    return [entry.encode() for entry in sequencing.read_entries(session, 0, 2 * ENTRIES)]
 
 
 def change_a_column(session: Session, chance: random.Random) -> None:
@@ -149,9 +149,9 @@ def test_a_rewritten_log_with_forged_tiles_is_found_out_by_an_older_checkpoint(
         leaves = leaves_of(session)
     leaves[2] = b'{"action":"forged"}'
     root = root_of([leaf_hash(leaf) for leaf in leaves])
-    forged = open_checkpoint(notes.write(SIGNER, ENTRIES, root), RING)
+    forged = open_checkpoint(write_checkpoint(SIGNER, ENTRIES, root), RING)
     assert replay(leaves, [forged]).entries == ENTRIES
-    with pytest.raises(Rejected, match="first 8 entries are not those of the checkpoint"):
+    with pytest.raises(Rejected, match="first 8 entries do not match the checkpoint"):
         replay(leaves, [forged, published[0]])
 
 
@@ -159,7 +159,7 @@ def test_a_rewritten_log_with_forged_tiles_is_found_out_by_an_older_checkpoint(
 def mirror(database: Database, published: list[Checkpoint], tmp_path: Path) -> Path:
     (tmp_path / "checkpoints").mkdir()
     with database.reading() as session:
-        newest = log.latest(session)
+        newest = sequencing.latest_checkpoint(session)
         assert newest is not None
         (tmp_path / "checkpoints" / f"{newest.size}.txt").write_text(newest.note)
         (tmp_path / "entries.ndjson").write_bytes(b"".join(leaf + b"\n" for leaf in leaves_of(session)))
@@ -179,14 +179,14 @@ def test_a_mirror_without_a_checkpoint_proves_nothing(mirror: Path) -> None:
 
 
 def test_another_key_than_the_trusted_one_is_rejected(mirror: Path) -> None:
-    with pytest.raises(Rejected, match="key that is not at hand"):
+    with pytest.raises(Rejected, match="key that was not given"):
         audit_mirror(mirror, StatementSigner(bytes(32)).public_pem.encode())
 
 
 def test_two_checkpoints_of_one_size_that_differ_are_a_split_view(mirror: Path) -> None:
-    text = notes.write(SIGNER, ENTRIES, bytes(32))
+    text = write_checkpoint(SIGNER, ENTRIES, bytes(32))
     with pytest.raises(Rejected, match="split"):
-        audit_mirror(mirror, published=notes_in(f"{text}\n{text}"))
+        audit_mirror(mirror, published=split_checkpoints(f"{text}\n{text}"))
 
 
 def test_a_line_that_a_crash_cut_off_is_fetched_again(mirror: Path) -> None:

@@ -244,6 +244,6 @@ def test_a_witnessed_certificate_verifies_with_the_published_list_and_names_its_
         keys = public_keys_out(publisher.settings, keys_for(session, signer)).model_dump_json().encode()
     (key,) = json.loads(keys)["witnesses"]
     verified = verify(content, keys, witnesses=[key])
-    assert "witness.example/w1 witnessed it at" in verified.checks[-1]
+    assert "cosigned by witness witness.example/w1 at" in verified.checks[-1]
     with pytest.raises(Rejected, match="cannot be checked"):
         verify(content, signer.public_pem.encode())

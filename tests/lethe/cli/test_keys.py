@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import stat
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,10 +18,12 @@ from lethe.verify import Rejected, verify
 from service.settings import ConfigurationError, Settings, key_sources, load_settings, new_key, write_private_file
 from service.settings.key_sources import run_key_command
 from service.store import migrate
+from service.store.certificates.statements import sign_receipt
 from service.store.database import Database
+from service.store.deletions.views import DeletionView
 from service.store.signing.keys import open_signer
-from service.store.signing.statements import RECEIPT_TYPE, StatementSigner, bundle
-from service.store.tables import AuditEntry, now
+from service.store.signing.statements import StatementSigner
+from service.store.tables import AuditEntry, Deletion, now
 
 RUN = CliRunner()
 LONG_AGO = "2026-11-01T00:00:00Z"
@@ -53,9 +55,8 @@ def export_keys() -> dict[str, dict[str, str | None]]:
 
 
 def receipt(signer: StatementSigner) -> bytes:
-    content = {"deletion": "d-1", "subjects": [], "received_at": now().isoformat()}
-    subject = {"name": "d", "digest": {"sha256": hashlib.sha256(b"").hexdigest()}}
-    return bundle(signer.sign(RECEIPT_TYPE, [subject], content)).encode()
+    deletion = Deletion(id=uuid.uuid4(), caller="acme", regulation="gdpr", received_at=now())
+    return sign_receipt(signer, DeletionView(deletion, [], [])).encode()
 
 
 def open_configured_signer(settings: Settings) -> StatementSigner:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
+import uuid
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,10 @@ from typer.testing import CliRunner
 
 from lethe.cli.main import app
 from service.settings import new_key
-from service.store.signing.statements import RECEIPT_TYPE, StatementSigner, bundle
+from service.store.certificates.statements import sign_receipt
+from service.store.deletions.views import DeletionView
+from service.store.signing.statements import StatementSigner
+from service.store.tables import Deletion, now
 
 RUN = CliRunner()
 
@@ -20,11 +23,10 @@ def receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A valid receipt, in the working directory beside the public key that verifies it."""
     monkeypatch.chdir(tmp_path)
     signer = StatementSigner(base64.b64decode(new_key()))
-    content = {"deletion": "d-1", "subjects": [], "received_at": "2026-11-16T08:00:00Z"}
-    subject = {"name": "d", "digest": {"sha256": hashlib.sha256(b"").hexdigest()}}
+    deletion = Deletion(id=uuid.uuid4(), caller="acme", regulation="gdpr", received_at=now())
     (tmp_path / "key.pem").write_text(signer.public_pem)
     path = tmp_path / "receipt.json"
-    path.write_text(bundle(signer.sign(RECEIPT_TYPE, [subject], content)))
+    path.write_text(sign_receipt(signer, DeletionView(deletion, [], [])))
     return path
 
 

@@ -9,13 +9,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from lethe.verify import Rejected
 from lethe.verify.checkpoints import open_checkpoint
 from lethe.verify.keys import KeyRing, load_keys
-from service.store.log import checkpoints as notes
+from service.store.log.checkpoints import write_checkpoint
 from service.store.signing.statements import StatementSigner
 from tests.bundles import SIGNER
 
 RING = load_keys(SIGNER.public_pem.encode())
 ROOT = hashlib.sha256(b"root").digest()
-NOTE = notes.write(SIGNER, 12, ROOT)
+NOTE = write_checkpoint(SIGNER, 12, ROOT)
 
 
 class Witness:
@@ -47,25 +47,25 @@ class Witness:
 ONE, OTHER = Witness("one.example/witness"), Witness("other.example/witness")
 
 
-def test_a_checkpoint_of_ours_is_read() -> None:
-    found = open_checkpoint(NOTE, RING)
-    assert (found.origin, found.size, found.root) == ("localhost/lethe", 12, ROOT)
-    assert found.key.key_id == SIGNER.key_id
-    assert found.cosigned == ()
+def test_a_checkpoint_of_the_log_is_read() -> None:
+    checkpoint = open_checkpoint(NOTE, RING)
+    assert (checkpoint.origin, checkpoint.size, checkpoint.root) == ("localhost/lethe", 12, ROOT)
+    assert checkpoint.key.key_id == SIGNER.key_id
+    assert checkpoint.cosignatures == ()
 
 
-def test_witnesses_are_checked_and_told() -> None:
-    found = open_checkpoint(OTHER.cosign(ONE.cosign(NOTE)), RING, [ONE.vkey, OTHER.vkey])
-    assert found.cosigned == (
-        "one.example/witness witnessed it at 2026-09-21T14:13:20+00:00",
-        "other.example/witness witnessed it at 2026-09-21T14:13:20+00:00",
+def test_cosignatures_are_checked_and_listed() -> None:
+    checkpoint = open_checkpoint(OTHER.cosign(ONE.cosign(NOTE)), RING, [ONE.vkey, OTHER.vkey])
+    assert checkpoint.cosignatures == (
+        "cosigned by witness one.example/witness at 2026-09-21T14:13:20+00:00",
+        "cosigned by witness other.example/witness at 2026-09-21T14:13:20+00:00",
     )
 
 
 def test_a_witness_that_lethe_names_is_known_but_not_demanded() -> None:
     ring = KeyRing(RING.keys, [ONE.vkey])
-    assert len(open_checkpoint(ONE.cosign(NOTE), ring).cosigned) == 1
-    assert open_checkpoint(NOTE, ring).cosigned == ()
+    assert len(open_checkpoint(ONE.cosign(NOTE), ring).cosignatures) == 1
+    assert open_checkpoint(NOTE, ring).cosignatures == ()
 
 
 def test_a_witness_that_is_demanded_must_have_signed() -> None:
@@ -74,13 +74,13 @@ def test_a_witness_that_is_demanded_must_have_signed() -> None:
 
 
 def test_a_signature_that_nobody_can_check_is_rejected() -> None:
-    with pytest.raises(Rejected, match="cannot be checked; give its key"):
+    with pytest.raises(Rejected, match="cannot be checked; pass its key"):
         open_checkpoint(ONE.cosign(NOTE), RING)
 
 
 def test_a_cosignature_of_another_checkpoint_is_rejected() -> None:
-    stolen = ONE.cosign(notes.write(SIGNER, 13, ROOT)).splitlines(keepends=True)[-1]
-    with pytest.raises(Rejected, match=r"cosignature of one\.example/witness does not fit"):
+    stolen = ONE.cosign(write_checkpoint(SIGNER, 13, ROOT)).splitlines(keepends=True)[-1]
+    with pytest.raises(Rejected, match=r"cosignature of one\.example/witness does not match"):
         open_checkpoint(NOTE + stolen, RING, [ONE.vkey])
 
 
@@ -88,7 +88,7 @@ def test_the_time_of_a_witness_is_signed() -> None:
     head, _, line = ONE.cosign(NOTE).rstrip("\n").rpartition(" ")
     signature = bytearray(base64.b64decode(line))
     signature[11] ^= 1
-    with pytest.raises(Rejected, match="does not fit"):
+    with pytest.raises(Rejected, match="does not match"):
         open_checkpoint(f"{head} {base64.b64encode(signature).decode()}\n", RING, [ONE.vkey])
 
 
@@ -96,16 +96,16 @@ def test_the_time_of_a_witness_is_signed() -> None:
     ("note", "reason"),
     [
         ("", "not a signed note"),
-        (NOTE.replace("12", "13", 1), "does not fit its content"),
+        (NOTE.replace("12", "13", 1), "does not match its content"),
         (NOTE.replace("12", "012", 1), "not a signed note"),
         (NOTE.replace("localhost/lethe\n", "elsewhere/lethe\n", 1), "cannot be checked"),
         (NOTE[:-1], "not a signed note"),
         (NOTE + "\n", "cannot be read"),
-        (NOTE + NOTE.splitlines(keepends=True)[-1], "by the log itself, once"),
+        (NOTE + NOTE.splitlines(keepends=True)[-1], "exactly one signature by the log"),
         (NOTE.replace("\u2014", "-"), "cannot be read"),
         (NOTE.replace("\n\n", "\nextension\n\n"), "not a signed note"),
         (NOTE.partition("\n\n")[0] + "\n\n\n", "cannot be read"),
-        (notes.write(StatementSigner(bytes(32)), 12, ROOT), "key that is not at hand"),
+        (write_checkpoint(StatementSigner(bytes(32)), 12, ROOT), "key that was not given"),
     ],
 )
 def test_what_was_changed_is_rejected(note: str, reason: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lethe.verify import Rejected, verify
-from service.store.signing.statements import ABSENCE_TYPE, StatementSigner, bundle
+from service.store.signing.statements import StatementSigner
 from tests.bundles import (
     SIGNER,
     LogInMemory,
@@ -16,8 +16,10 @@ from tests.bundles import (
     entry_of,
     logged,
     predicate,
+    sign,
     signed_certificate,
 )
+from vocabulary.certificate import ABSENCE_TYPE, RECEIPT_TYPE
 
 KEY = SIGNER.public_pem.encode()
 
@@ -48,17 +50,20 @@ def test_the_entry_of_another_statement_is_rejected() -> None:
 
 
 def test_an_absence_is_accepted_with_its_place_and_without() -> None:
-    digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    told = {
+    content = {
         "deletion": "d-1",
+        "regulation": "gdpr",
         "subjects": [],
         "received_at": "2026-11-16T08:00:00.000Z",
         "issued_at": "2026-11-16T08:00:00.000Z",
         "models_in_store": 3,
+        "statement": "No model holds records of the subjects.",
+        "not_proved": [],
+        "software": {"name": "lethe", "version": "0.1.0", "sources_sha256": "0" * 64},
     }
-    signed = bundle(SIGNER.sign(ABSENCE_TYPE, [{"name": "d", "digest": {"sha256": digest}}], told))
+    signed = sign(ABSENCE_TYPE, _nobody(), content)
     assert "not yet" in verify(signed.encode(), KEY).checks[-1]
-    assert "says so" in verify(logged(signed, entry_of(signed, "absence.certified", "d-1")), KEY).checks[-1]
+    assert "records it" in verify(logged(signed, entry_of(signed, "absence.certified", "d-1")), KEY).checks[-1]
 
 
 def changed_place(**change: Any) -> bytes:
@@ -71,7 +76,7 @@ def changed_place(**change: Any) -> bytes:
     ("change", "reason"),
     [
         ({"index": 4}, "does not lead from the entry"),
-        ({"index": 9}, "behind the end"),
+        ({"index": 9}, "beyond the end"),
         ({"index": True}, "not a whole number"),
         ({"index": -1}, "not a whole number"),
         ({"index": 5.0}, "not a whole number"),
@@ -82,7 +87,7 @@ def changed_place(**change: Any) -> bytes:
         ({"entry": 5}, "entry is missing"),
         ({"entry": "{}"}, "details is missing"),
         ({"checkpoint": ""}, "not a signed note"),
-        ({"more": 1}, "not complete"),
+        ({"more": 1}, "expected members"),
     ],
 )
 def test_a_place_that_was_changed_is_rejected(change: dict[str, Any], reason: str) -> None:
@@ -91,9 +96,9 @@ def test_a_place_that_was_changed_is_rejected(change: dict[str, Any], reason: st
 
 
 def later(leaves: list[bytes], old: int, signer: StatementSigner = SIGNER) -> bytes:
-    """What the API answers when it is asked whether the log still has what it had."""
+    """Return a consistency proof as the API does."""
     log, new = LogInMemory(leaves), len(leaves)
-    proof = [one.hex() for one in log.tree.consistency(old, new)]
+    proof = [node.hex() for node in log.tree.consistency(old, new)]
     return json.dumps({"old": old, "new": new, "proof": proof, "checkpoint": log.note(new, signer)}).encode()
 
 
@@ -108,8 +113,8 @@ def log_of_certificate(size: int) -> tuple[bytes, list[bytes]]:
 @pytest.mark.parametrize("size", [9, 10, 16, 500])
 def test_a_later_checkpoint_confirms_it(size: int) -> None:
     content, leaves = log_of_certificate(size)
-    found = verify(content, KEY, later=later(leaves, 9))
-    assert f"the log at {size} entries" in found.checks[-1]
+    verified = verify(content, KEY, later=later(leaves, 9))
+    assert f"the log at {size} entries" in verified.checks[-1]
 
 
 @pytest.mark.parametrize("rewritten", range(9))
@@ -130,7 +135,7 @@ def test_a_log_that_was_cut_off_or_is_another_is_found_out() -> None:
 
 
 def test_a_later_checkpoint_cannot_confirm_what_is_not_in_the_log() -> None:
-    deletion_receipt = bundle(SIGNER.sign("urn:lethe:receipt:v1", _nobody(), _receipt()))
+    deletion_receipt = sign(RECEIPT_TYPE, _nobody(), _receipt())
     with pytest.raises(Rejected, match="does not show its place"):
         verify(deletion_receipt.encode(), KEY, later=later([b"x"], 1))
 
@@ -145,6 +150,6 @@ def _receipt() -> dict[str, Any]:
 
 
 def test_a_receipt_whose_promise_was_not_kept_is_rejected() -> None:
-    signed = bundle(SIGNER.sign("urn:lethe:receipt:v1", _nobody(), _receipt()))
+    signed = sign(RECEIPT_TYPE, _nobody(), _receipt())
     with pytest.raises(Rejected, match="not the one that the receipt promised"):
         verify(logged(signed, entry_of(signed, "deletion.received", "d-1")), KEY)

@@ -1,4 +1,4 @@
-"""The stand-alone file: what an auditor is handed, run by a Python that has only `cryptography`."""
+"""The stand-alone file that an auditor gets, run by a Python with only `cryptography`."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def run(files: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_file_alone_verifies(files: Path) -> None:
-    found = run(files, "certificate.json", "--key", "key.pem", "--posterior", "model")
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.splitlines()[-1] == "verified"
-    assert found.stdout.startswith("ok  the file is a Lethe bundle")
+    completed = run(files, "certificate.json", "--key", "key.pem", "--posterior", "model")
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.splitlines()[-1] == "verified"
+    assert completed.stdout.startswith("ok  the file is a Lethe bundle")
 
 
 def test_it_loads_nothing_but_cryptography(files: Path) -> None:
@@ -42,8 +42,8 @@ def test_it_loads_nothing_but_cryptography(files: Path) -> None:
         "print(sorted({name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)))"
     )
     command = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.extend({sys.path!r}); {script}"]
-    found = subprocess.run(command, cwd=files, text=True, capture_output=True, check=True)
-    assert set(json.loads(found.stdout.replace("'", '"'))) <= {
+    completed = subprocess.run(command, cwd=files, text=True, capture_output=True, check=True)
+    assert set(json.loads(completed.stdout.replace("'", '"'))) <= {
         "__main__",
         "_cffi_backend",
         "_openssl",
@@ -61,7 +61,7 @@ def test_what_does_not_hold_ends_with_1_and_the_reason(files: Path, capsys: pyte
     (files / "model").write_bytes(b"another")
     arguments = [str(files / "certificate.json"), "--key", str(files / "key.pem"), "--posterior", str(files / "model")]
     assert main(arguments) == 1
-    assert capsys.readouterr().out == "rejected: the model file is not the version that the certificate speaks of\n"
+    assert capsys.readouterr().out == "rejected: the model file is not the version that the certificate names\n"
     assert main([*arguments, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["verified"] is False
 
@@ -73,5 +73,5 @@ def test_a_file_that_is_not_there_ends_with_2(files: Path, capsys: pytest.Captur
 
 def test_machines_get_json(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(files / "certificate.json"), "--key", str(files / "key.pem"), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["verified"], told["kind"], told["predicate"]["deletion"]) == (True, "certificate", "d-1")
+    result = json.loads(capsys.readouterr().out)
+    assert (result["verified"], result["kind"], result["predicate"]["deletion"]) == (True, "certificate", "d-1")

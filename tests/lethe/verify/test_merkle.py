@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lethe.verify.merkle import consistent, included, leaf_hash
+from lethe.verify.merkle import is_consistent, leaf_hash, root_from_inclusion
 from lethe.verify.reading import Rejected
 from tests.bundles import LogInMemory
 
@@ -16,7 +16,7 @@ def test_the_published_tree() -> None:
     leaves = [bytes.fromhex(leaf) for leaf in PUBLISHED]
     log = LogInMemory(leaves)
     for index, leaf in enumerate(leaves):
-        assert included(leaf_hash(leaf), index, 8, log.tree.inclusion(index, 8)).hex() == ROOT
+        assert root_from_inclusion(leaf_hash(leaf), index, 8, log.tree.inclusion(index, 8)).hex() == ROOT
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 20, 257])
@@ -26,13 +26,13 @@ def test_every_inclusion_is_accepted_and_no_other(size: int) -> None:
     root = log.tree.root(size)
     for index, leaf in enumerate(leaves):
         proof = log.tree.inclusion(index, size)
-        assert included(leaf_hash(leaf), index, size, proof) == root
-        assert included(leaf_hash(b"another"), index, size, proof) != root
+        assert root_from_inclusion(leaf_hash(leaf), index, size, proof) == root
+        assert root_from_inclusion(leaf_hash(b"another"), index, size, proof) != root
         if proof:
-            assert included(leaf_hash(leaf), index, size, [*proof[:-1], bytes(32)]) != root
+            assert root_from_inclusion(leaf_hash(leaf), index, size, [*proof[:-1], bytes(32)]) != root
         for wrong in (proof[:-1] if proof else [bytes(32)], [*proof, bytes(32)]):
             with pytest.raises(Rejected, match=r"too short|too long"):
-                included(leaf_hash(leaf), index, size, wrong)
+                root_from_inclusion(leaf_hash(leaf), index, size, wrong)
 
 
 def test_every_consistency_is_accepted_and_no_other() -> None:
@@ -41,10 +41,10 @@ def test_every_consistency_is_accepted_and_no_other() -> None:
     for new in range(1, 40):
         for old in range(new + 1):
             proof, roots = log.tree.consistency(old, new), (log.tree.root(old), log.tree.root(new))
-            assert consistent(old, roots[0], new, roots[1], proof)
-            assert not consistent(old, roots[0], new, roots[1], [*proof, bytes(32)])
+            assert is_consistent(old, roots[0], new, roots[1], proof)
+            assert not is_consistent(old, roots[0], new, roots[1], [*proof, bytes(32)])
             if 0 < old < new:
-                assert not consistent(old, roots[0], new, roots[1], proof[:-1])
-                assert not consistent(old, roots[0], new, bytes(32), proof)
+                assert not is_consistent(old, roots[0], new, roots[1], proof[:-1])
+                assert not is_consistent(old, roots[0], new, bytes(32), proof)
             if old > 3:
-                assert not consistent(old, rewritten.tree.root(old), new, roots[1], proof)
+                assert not is_consistent(old, rewritten.tree.root(old), new, roots[1], proof)

@@ -8,7 +8,7 @@ import pytest
 
 from lethe.verify import Rejected, verify
 from service.store.certificates.statements import sign_receipt
-from service.store.deletions.lifecycle import DeletionView
+from service.store.deletions.views import DeletionView
 from service.store.tables import Deletion
 from tests.bundles import SIGNER, certificate
 
@@ -24,8 +24,9 @@ def estimated(interval: Any) -> Callable[[dict[str, Any]], object]:
 
 
 def test_an_estimate_is_told_with_its_interval() -> None:
-    found = verify(certificate(estimated([1e-10, 1e-9])), KEY)
-    assert any("estimated at 1.000e-10 to 1.000e-09 nats (policy 1.0e-06), level estimated" in c for c in found.checks)
+    checks = verify(certificate(estimated([1e-10, 1e-9])), KEY).checks
+    expected = "estimated at 1.000e-10 to 1.000e-09 nats (policy 1.0e-06), level estimated"
+    assert any(expected in check for check in checks)
 
 
 @pytest.mark.parametrize("interval", [None, [], [1e-9], [2e-9, 1e-9], [0.0, 2e-9], [None, 1e-9], [-1e-9, 1e-9]])
@@ -37,15 +38,15 @@ def test_an_estimate_that_is_not_the_upper_end_of_its_interval_is_rejected(inter
 def test_a_receipt_is_accepted_before_it_is_in_the_log() -> None:
     deletion = Deletion(id="d-1", caller="acme", regulation="gdpr", received_at=datetime(2026, 11, 16, tzinfo=UTC))
     content = sign_receipt(SIGNER, DeletionView(deletion, ["b" * 64, "a" * 64], [])).encode()
-    found = verify(content, KEY)
-    assert found.kind == "receipt"
-    assert "not yet shown to be in the log" in found.checks[-1]
+    verified = verify(content, KEY)
+    assert verified.kind == "receipt"
+    assert "not yet in the log" in verified.checks[-1]
 
 
 def test_what_is_not_proved_is_told() -> None:
-    found = verify(certificate(lambda told: told.update(not_proved=["that pigs fly"])), KEY)
-    assert found.not_proved == ["that pigs fly"]
-    assert found.facts()["not_proved"] == ["that pigs fly"]
+    verified = verify(certificate(lambda content: content.update(not_proved=["that pigs fly"])), KEY)
+    assert verified.not_proved == ["that pigs fly"]
+    assert verified.facts()["not_proved"] == ["that pigs fly"]
 
 
 @pytest.mark.parametrize(
