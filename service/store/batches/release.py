@@ -22,10 +22,10 @@ def release_batches(session: Session, worker: str) -> Sequence[uuid.UUID]:
 
     A process that still computes can no longer publish, because its batch has ended.
     """
-    held = (
+    query = (
         select(Batch).where(Batch.worker == worker, Batch.status == BatchStatus.RUNNING).with_for_update(key_share=True)
     )
-    return [_release(session, batch) for batch in session.scalars(held).all()]
+    return [_release(session, batch) for batch in session.scalars(query).all()]
 
 
 def _release(session: Session, batch: Batch) -> uuid.UUID:

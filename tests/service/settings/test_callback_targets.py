@@ -53,11 +53,11 @@ def test_public_addresses_are_called_over_https_only(address: str) -> None:
     assert AllowedTargets().refusal("http", "hooks.example", [address]) == NOT_ENCRYPTED
 
 
-def test_one_address_that_is_not_public_spoils_a_name() -> None:
+def test_a_host_with_one_address_that_is_not_public_is_refused() -> None:
     assert AllowedTargets().refusal("https", "hooks.example", ["8.8.8.8", "10.0.0.1"]) == NOT_PUBLIC
 
 
-def test_the_operator_may_vouch_for_hosts_and_networks() -> None:
+def test_the_operator_can_allow_hosts_and_networks() -> None:
     allowed = AllowedTargets.parse(" 127.0.0.0/8, Hooks.Internal ,fd00::/8,10.0.0.7,")
     assert allowed.refusal("http", "any.example", ["127.0.0.9"]) is None
     assert allowed.refusal("http", "hooks.INTERNAL", ["10.9.9.9"]) is None
@@ -69,7 +69,7 @@ def test_the_operator_may_vouch_for_hosts_and_networks() -> None:
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "https://hooks.internal", "a b", "hooks.internal:80", "10.0.0.0/33"])
-def test_what_is_neither_a_host_nor_a_network_is_refused(text: str) -> None:
+def test_an_entry_that_is_neither_a_host_nor_a_network_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="host"):
         AllowedTargets.parse(text)
 

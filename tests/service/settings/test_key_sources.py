@@ -23,7 +23,7 @@ def _nothing_remembered() -> Iterator[None]:
 
 @pytest.fixture
 def open_umask() -> Iterator[None]:
-    """As careless as a process can be."""
+    """A umask that leaves new files open to everybody."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -41,25 +41,25 @@ def python(script: str) -> str:
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400])
-def test_a_file_of_ones_own_is_read(tmp_path: Path, mode: int) -> None:
+def test_a_private_key_file_is_read(tmp_path: Path, mode: int) -> None:
     assert read_key_file(key_file(tmp_path, mode)) == SECRET
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620, 0o601])
-def test_a_file_that_is_open_to_others_is_refused_with_what_to_do(tmp_path: Path, mode: int) -> None:
+def test_a_file_that_others_can_access_is_refused_with_a_remedy(tmp_path: Path, mode: int) -> None:
     path = key_file(tmp_path, mode)
     with pytest.raises(KeyUnavailable, match=f"LETHE_SIGNING_KEY_FILE .*`chmod 600 {path}`") as refusal:
         read_key_file(path)
     assert SECRET not in str(refusal.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(KeyUnavailable, match=r"LETHE_SIGNING_KEY_FILE .*No such file.*nowhere"):
         read_key_file(tmp_path / "nowhere")
 
 
 @pytest.mark.usefixtures("open_umask")
-def test_a_replaced_file_is_private_whatever_it_was_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_replaced_file_is_private_and_leaves_no_draft(tmp_path: Path) -> None:
     path = key_file(tmp_path, 0o644)
     replace_key_file(path, "another")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -67,7 +67,7 @@ def test_a_replaced_file_is_private_whatever_it_was_and_leaves_nothing_behind(tm
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_link_goes_on_leading_to_the_key(tmp_path: Path) -> None:
+def test_replacing_follows_a_symbolic_link(tmp_path: Path) -> None:
     path, link = key_file(tmp_path), tmp_path / "link"
     link.symlink_to(path)
     replace_key_file(link, "another")
@@ -75,7 +75,7 @@ def test_a_link_goes_on_leading_to_the_key(tmp_path: Path) -> None:
     assert path.read_text() == "another"
 
 
-def test_what_cannot_be_replaced_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_failed_replacement_leaves_the_file_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "signing.key"
     path.mkdir()
     with pytest.raises(KeyUnavailable, match="cannot be written") as refusal:
@@ -84,7 +84,7 @@ def test_what_cannot_be_replaced_stays_as_it_is(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_command_is_split_as_a_shell_would_but_run_without_one_and_once(tmp_path: Path) -> None:
+def test_a_command_is_split_like_in_a_shell_and_run_once_without_one(tmp_path: Path) -> None:
     noted = tmp_path / "runs"
     script = f"open({str(noted)!r}, 'a').write('x'); print('$HOME; {SECRET}')"
     assert [run_key_command(python(script)) for _ in range(2)] == [f"$HOME; {SECRET}"] * 2
@@ -99,7 +99,7 @@ def test_a_command_is_split_as_a_shell_would_but_run_without_one_and_once(tmp_pa
         (f"vault 'read {SECRET}", "cannot be run"),
     ],
 )
-def test_a_command_that_fails_is_told_without_what_it_said_or_was_given(
+def test_a_failed_command_is_reported_without_its_output_or_arguments(
     line: str, problem: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(KeyUnavailable, match=f"LETHE_SIGNING_KEY_COMMAND {problem}: run it by hand") as refusal:
@@ -108,7 +108,7 @@ def test_a_command_that_fails_is_told_without_what_it_said_or_was_given(
     assert "".join(capfd.readouterr()) == ""
 
 
-def test_a_command_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_hangs_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_sources, "COMMAND_SECONDS", 0.2)
     with pytest.raises(KeyUnavailable, match="took longer than"):
         run_key_command(python(f"import time; print('{SECRET}', flush=True); time.sleep(60)"))

@@ -31,12 +31,12 @@ def deploy(monkeypatch: pytest.MonkeyPatch, **changes: str | None) -> None:
             monkeypatch.setenv(name, value)
 
 
-def test_the_embedded_default_makes_its_own_secrets_once() -> None:
+def test_embedded_mode_creates_its_secrets_once() -> None:
     first = load_settings()
-    again = load_settings()
+    second = load_settings()
     assert first.embedded
     assert first.database.startswith("sqlite:///")
-    assert first.identity_key_bytes() == again.identity_key_bytes()
+    assert first.identity_key_bytes() == second.identity_key_bytes()
     assert first.signing_key_bytes() != first.identity_key_bytes()
     for name in ("identity_key.key", "signing_key.key"):
         mode = (first.data_dir / "secrets" / name).stat().st_mode
@@ -51,7 +51,7 @@ def test_a_private_file_is_never_overwritten(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
 
 
-def test_deployed_settings_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deployed_settings_are_used_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     deploy(monkeypatch)
     settings = load_settings()
     assert not settings.embedded
@@ -99,7 +99,9 @@ def test_the_signing_key_comes_from_a_file_or_a_command_too(monkeypatch: pytest.
 
 @pytest.mark.parametrize("second", ["LETHE_SIGNING_KEY_FILE", "LETHE_SIGNING_KEY_COMMAND"])
 @pytest.mark.parametrize("deployed", [True, False])
-def test_two_ways_to_the_signing_key_are_refused(monkeypatch: pytest.MonkeyPatch, second: str, deployed: bool) -> None:
+def test_two_sources_of_the_signing_key_are_refused(
+    monkeypatch: pytest.MonkeyPatch, second: str, deployed: bool
+) -> None:
     if deployed:
         deploy(monkeypatch)
     monkeypatch.setenv("LETHE_SIGNING_KEY", DEPLOYED["LETHE_SIGNING_KEY"])
@@ -133,7 +135,9 @@ def test_a_malformed_setting_is_named_without_its_value(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("name", "most"), [("LETHE_LEASE_SECONDS", 45), ("LETHE_SWEEP_SECONDS", 10)])
-def test_a_dead_workers_batch_must_go_on_within_a_minute(monkeypatch: pytest.MonkeyPatch, name: str, most: int) -> None:
+def test_a_dead_workers_batch_must_continue_within_a_minute(
+    monkeypatch: pytest.MonkeyPatch, name: str, most: int
+) -> None:
     monkeypatch.setenv(name, str(most))
     load_settings()
     monkeypatch.setenv(name, str(most + 1))
@@ -151,13 +155,13 @@ def test_callback_targets_must_be_hosts_or_networks(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_empty_import_root_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And not the working directory."""
+    """Not the working directory."""
     for value, root in (("", None), (".", None), (str(tmp_path), tmp_path)):
         monkeypatch.setenv("LETHE_IMPORT_ROOT", value)
         assert load_settings(tmp_path / "data").import_root == root
 
 
-def test_the_example_file_is_refused_as_it_stands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_unedited_example_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     example = Path(__file__).parents[3] / ".env.example"
     (tmp_path / ".env").write_text(example.read_text())
     with pytest.raises(ConfigurationError):

@@ -19,7 +19,7 @@ def vkey(name: str = "witness.example/w1", kind: bytes = b"\x04") -> str:
     return f"{name}+{shown}+{base64.b64encode(material).decode()}"
 
 
-def test_several_are_read() -> None:
+def test_several_witnesses_are_parsed() -> None:
     first, second = parse_witnesses(f"{vkey()}@https://witness.example/, {vkey('w2')}@http://127.0.0.1:9000/path")
     assert (first.name, first.url) == ("witness.example/w1", "https://witness.example")
     assert (second.name, second.url) == ("w2", "http://127.0.0.1:9000/path")
@@ -40,7 +40,7 @@ def test_several_are_read() -> None:
         "name+00000000+?@https://witness.example",
     ],
 )
-def test_what_is_no_witness_stops_the_start(text: str) -> None:
+def test_an_invalid_witness_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="witness"):
         Settings(_env_file=None, witnesses=text)  # type: ignore[call-arg]
 

@@ -1,4 +1,4 @@
-"""Workers whose clocks differ by minutes agree on whose lease is alive, as long as they share a database server."""
+"""Workers whose clocks differ by minutes agree on which leases are alive, since they share a database server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TERMS = ClaimTerms(lease_seconds=30, max_attempts=10, window_seconds=0)
 
 @pytest.fixture(params=[timedelta(minutes=-10), timedelta(minutes=10)], ids=["behind", "ahead"])
 def skew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> timedelta:
-    """This process's clock is off by ten minutes, in every place that leases are judged by it."""
+    """Skew this process's clock by ten minutes wherever leases are judged."""
     off: timedelta = request.param
     for module in (clock, lifecycle):
         monkeypatch.setattr(module, "now", lambda: now() + off)
@@ -40,17 +40,17 @@ def lease_ends(database: Database, claimed: Claim) -> timedelta:
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_skewed_worker_neither_steals_a_live_lease_nor_keeps_a_dead_one(
+def test_a_worker_with_a_skewed_clock_judges_leases_correctly(
     settings: Settings, database: Database, skew: timedelta
 ) -> None:
     model_id = samples.register_sample(settings, database)
     samples.request_deletion(settings, database, 1)
-    held = claim(database, model_id)
-    assert held is not None
-    assert timedelta(seconds=20) < lease_ends(database, held) < timedelta(seconds=40)
+    claimed = claim(database, model_id)
+    assert claimed is not None
+    assert timedelta(seconds=20) < lease_ends(database, claimed) < timedelta(seconds=40)
     with database.writing() as session:
-        renew_lease(session, held.batch_id, 30, "newton", 50)
-    assert timedelta(seconds=20) < lease_ends(database, held) < timedelta(seconds=40)
+        renew_lease(session, claimed.batch_id, 30, "newton", 50)
+    assert timedelta(seconds=20) < lease_ends(database, claimed) < timedelta(seconds=40)
     assert claim(database, model_id) is None
     with database.writing() as session:
         assert list(models_to_ring(session)) == []
@@ -61,6 +61,6 @@ def test_a_skewed_worker_neither_steals_a_live_lease_nor_keeps_a_dead_one(
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_sqlite_has_the_clock_of_its_host(database: Database, skew: timedelta) -> None:
+def test_sqlite_uses_the_clock_of_its_host(database: Database, skew: timedelta) -> None:
     with database.reading() as session:
         assert abs(clock.current_time(session) - now() - skew) < timedelta(seconds=10)

@@ -125,7 +125,7 @@ def test_sqlite_writers_need_no_locks(database: Database) -> None:
 
 
 @on_postgresql
-def test_postgresql_tells_its_own_time_and_plans_for_the_values_of_a_transaction(database: Database) -> None:
+def test_postgresql_has_its_own_time_and_plans_for_the_values_of_a_transaction(database: Database) -> None:
     with database.reading() as session:
         server_time = dialect.server_time(session)
         assert server_time is not None
@@ -136,7 +136,7 @@ def test_postgresql_tells_its_own_time_and_plans_for_the_values_of_a_transaction
         assert session.scalar(text("SHOW plan_cache_mode")) == "auto"
 
 
-def test_a_full_disk_is_told_from_other_errors(tmp_path: Path) -> None:
+def test_a_full_disk_is_distinguished_from_other_errors(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "small.db")
     connection.execute("CREATE TABLE t (x)")
     connection.execute("PRAGMA max_page_count = 2")
@@ -149,7 +149,7 @@ def test_a_full_disk_is_told_from_other_errors(tmp_path: Path) -> None:
 
 
 @on_postgresql
-def test_a_full_disk_of_postgresql_is_told_from_other_errors(database: Database) -> None:
+def test_a_full_disk_of_postgresql_is_distinguished_from_other_errors(database: Database) -> None:
     for code, expected in (("53100", True), ("53200", False)):
         with pytest.raises(OperationalError) as error, database.writing() as session:
             session.execute(text(f"DO $$ BEGIN RAISE EXCEPTION 'test' USING ERRCODE = '{code}'; END $$"))

@@ -30,7 +30,7 @@ def test_up_down_and_up_again(database: Database) -> None:
 
 
 def test_a_model_keeps_its_policy(settings: Settings, database: Database) -> None:
-    """Down to the first tables and up again, with a model that versions and records refer to."""
+    """Downgrade to the first tables and upgrade again, with a model that versions and records refer to."""
     model_id = register_sample(settings, database, epsilon=1e-5)
     migrate._run(database, lambda config: command.downgrade(config, "0001"))
     with database.engine.connect() as connection:
@@ -72,7 +72,7 @@ def test_callback_urls_move_with_their_request(settings: Settings, database: Dat
         assert session.get_one(Deletion, without_callbacks.id).callback_urls is None
 
 
-def test_an_up_to_date_database_is_left_alone(database: Database) -> None:
+def test_an_up_to_date_database_is_left_unchanged(database: Database) -> None:
     migrate.upgrade(database)
     migrate.check(database)
 

@@ -46,15 +46,15 @@ def test_a_commitment_needs_the_subjects_own_key() -> None:
     assert anonymous_commitment(lookup) != anonymous_commitment(lookup)
 
 
-def test_subjects_are_made_once(database: Database) -> None:
+def test_subjects_are_created_once(database: Database) -> None:
     lookups = [HASHER.lookup(Identity("email", f"{number}@example.org")) for number in range(20)]
     with database.writing() as session:
         first = {lookup: subject.id for lookup, subject in ensure_subjects(session, lookups[:15]).items()}
     with database.writing() as session:
-        again = {lookup: subject.id for lookup, subject in ensure_subjects(session, lookups[5:] * 2).items()}
+        second = {lookup: subject.id for lookup, subject in ensure_subjects(session, lookups[5:] * 2).items()}
     assert len(first) == 15
-    assert len(again) == 15
-    assert all(first[lookup] == again[lookup] for lookup in lookups[5:15])
+    assert len(second) == 15
+    assert all(first[lookup] == second[lookup] for lookup in lookups[5:15])
 
 
 def test_a_subject_without_records_loses_its_key(database: Database) -> None:
@@ -67,7 +67,7 @@ def test_a_subject_without_records_loses_its_key(database: Database) -> None:
         assert session.scalars(select(Subject)).all() == []
 
 
-def test_of_two_workers_that_erase_the_last_records_at_once_one_destroys_the_key(
+def test_one_of_two_workers_that_erase_a_subjects_last_records_at_once_destroys_the_key(
     settings: Settings, database: Database
 ) -> None:
     models = [register_sample(settings, database) for _ in range(2)]
@@ -78,7 +78,7 @@ def test_of_two_workers_that_erase_the_last_records_at_once_one_destroys_the_key
     def erase(model_id: uuid.UUID) -> int:
         with database.writing() as session:
             session.execute(delete(Record).where(Record.model_id == model_id))
-            if database.engine.dialect.name == "postgresql":  # on SQLite writers come one by one
+            if database.engine.dialect.name == "postgresql":  # SQLite allows one writer at a time
                 both_erased.wait(timeout=20)
             return forget_subjects(session, [subject_id])
 

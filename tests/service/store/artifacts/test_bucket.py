@@ -1,4 +1,4 @@
-"""Against a real server that speaks S3, and fsspec's own store in memory where that is enough."""
+"""Tests against a real S3 server, and fsspec's in-memory store where that is enough."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def object_file(s3: S3Server, url: str, digest: str) -> Path:
     return s3.folder / url.removeprefix(f"s3://{BUCKET}/") / str(MODEL) / digest
 
 
-def test_another_host_sees_the_same(s3: S3Server, url: str) -> None:
+def test_another_host_sees_the_same_files(s3: S3Server, url: str) -> None:
     first, second = ArtifactBucket(url), ArtifactBucket(url)
     assert list(second.files()) == []
     digest = first.put(MODEL, b"content")
@@ -41,8 +41,8 @@ def test_another_host_sees_the_same(s3: S3Server, url: str) -> None:
     assert list(first.files()) == []
 
 
-def test_a_large_file_goes_up_in_parts(s3: S3Server, url: str) -> None:
-    """From a mapped file and an array, as registration and erasure hand them in."""
+def test_a_large_file_is_uploaded_in_parts(s3: S3Server, url: str) -> None:
+    """The pieces are a mapped file and an array, as in registration and erasure."""
     array = np.random.default_rng(3).integers(0, 256, 20 << 20, dtype=np.uint8)
     with mmap.mmap(-1, 1 << 20) as mapped:
         bucket = ArtifactBucket(url)
@@ -51,7 +51,7 @@ def test_a_large_file_goes_up_in_parts(s3: S3Server, url: str) -> None:
     assert len(bucket.get(MODEL, digest)) == 21 << 20
 
 
-def test_an_upload_that_breaks_off_shows_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_upload_leaves_no_object(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = ArtifactBucket(url)
 
     def break_off(file: Any, pieces: Any) -> None:
@@ -80,8 +80,8 @@ def test_a_missing_object_is_gone(s3: S3Server, url: str) -> None:
         bucket.get(MODEL, digest)
 
 
-def test_only_keys_of_ours_are_listed(s3: S3Server, url: str) -> None:
-    """A prefix inside ours may be another Lethe's, and a name that begins like ours is."""
+def test_only_artifact_keys_are_listed(s3: S3Server, url: str) -> None:
+    """An inner prefix and a prefix with the same beginning belong to other installations."""
     bucket = ArtifactBucket(url)
     digest = bucket.put(MODEL, b"content")
     ArtifactBucket(f"{url}/inner").put(MODEL, b"of another")
@@ -92,7 +92,7 @@ def test_only_keys_of_ours_are_listed(s3: S3Server, url: str) -> None:
     assert {file.name for file in bucket.files()} == {digest, draft}
 
 
-def test_a_store_that_keeps_what_it_says_it_deleted_is_not_believed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_that_survives_its_deletion_is_an_error(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = ArtifactBucket(url)
     digest = bucket.put(MODEL, b"content")
     monkeypatch.setattr(bucket._files, "rm_file", lambda key: None)
@@ -100,20 +100,20 @@ def test_a_store_that_keeps_what_it_says_it_deleted_is_not_believed(url: str, mo
         bucket.destroy(MODEL, digest)
 
 
-def test_a_bucket_that_is_not_there_is_told(s3: S3Server) -> None:
+def test_a_missing_bucket_is_reported(s3: S3Server) -> None:
     with pytest.raises(ArtifactsUnavailable, match="LETHE_ARTIFACT_URL"):
         ArtifactBucket("s3://another-bucket/prefix").put(MODEL, b"content")
 
 
-def test_wrong_credentials_are_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_credentials_are_reported(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(ArtifactsUnavailable) as caught:
         ArtifactBucket(url).put(MODEL, b"content")
     assert "wrong" not in str(caught.value)
 
 
-def test_it_is_opened_after_a_fork(s3: S3Server, url: str) -> None:
-    """As workers do: the parent has used a store of its own before, and goes on using it."""
+def test_a_bucket_can_be_opened_after_a_fork(s3: S3Server, url: str) -> None:
+    """Workers fork after the parent has used its own store, and the parent keeps using it."""
     bucket = ArtifactBucket(url)
     digest = bucket.put(MODEL, b"content")
     context = multiprocessing.get_context("fork")
@@ -129,7 +129,7 @@ def _rewrite(url: str, digest: str) -> None:
     assert bucket.put(MODEL, bucket.get(MODEL, digest)) == digest
 
 
-def test_where_a_put_is_not_atomic_a_draft_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draft_is_moved_where_a_put_is_not_atomic(monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = ArtifactBucket(f"memory://{uuid.uuid4()}")
     moved = []
     move = bucket._files.mv

@@ -20,11 +20,11 @@ def folder(tmp_path: Path) -> ArtifactFolder:
     return ArtifactFolder(tmp_path / "artifacts")
 
 
-def test_nothing_but_the_file_is_left(folder: ArtifactFolder) -> None:
+def test_a_put_leaves_only_the_file(folder: ArtifactFolder) -> None:
     digest = folder.put(MODEL, b"con", b"tent")
     folder.put(MODEL, b"content")
     path = folder.path(MODEL, digest)
-    assert [left.name for left in path.parent.iterdir()] == [digest]
+    assert [file.name for file in path.parent.iterdir()] == [digest]
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
@@ -35,14 +35,14 @@ def test_a_changed_file_is_noticed(folder: ArtifactFolder) -> None:
         folder.get(MODEL, digest)
 
 
-def test_what_is_destroyed_was_overwritten_before(folder: ArtifactFolder, tmp_path: Path) -> None:
-    """Another name of the same file shows what became of its blocks."""
+def test_a_destroyed_file_is_overwritten(folder: ArtifactFolder, tmp_path: Path) -> None:
+    """A hard link to the same file shows its blocks afterwards."""
     content = os.urandom(OVERWRITE_BYTES + 5)
     digest = folder.put(MODEL, content)
     (tmp_path / "witness").hardlink_to(folder.path(MODEL, digest))
     folder.destroy(MODEL, digest)
     assert (tmp_path / "witness").read_bytes() == bytes(len(content))
-    assert list((tmp_path / "artifacts").iterdir()) == []  # nor does the folder tell that there was a model
+    assert list((tmp_path / "artifacts").iterdir()) == []  # the model's folder is removed too
 
 
 def test_a_file_destroyed_while_it_is_read_is_gone_and_not_damaged(
@@ -61,7 +61,7 @@ def test_a_file_destroyed_while_it_is_read_is_gone_and_not_damaged(
         folder.get(MODEL, digest)
 
 
-def test_a_full_disk_leaves_what_was_there(folder: ArtifactFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_existing_files_unchanged(folder: ArtifactFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = folder.put(MODEL, b"content")
     monkeypatch.setattr(ArtifactFolder, "_draft", drafts_on_a_full_disk)
     for content in (b"other", b"content"):
@@ -73,7 +73,7 @@ def test_a_full_disk_leaves_what_was_there(folder: ArtifactFolder, monkeypatch: 
     folder.put(MODEL, b"other")
 
 
-def test_only_what_we_could_have_written_is_listed(folder: ArtifactFolder, tmp_path: Path) -> None:
+def test_only_artifacts_and_drafts_are_listed(folder: ArtifactFolder, tmp_path: Path) -> None:
     digest = folder.put(MODEL, b"content")
     path = folder.path(MODEL, digest)
     draft = path.with_name(draft_name(digest))

@@ -25,14 +25,14 @@ def test_by_default_artifacts_are_in_the_data_folder(tmp_path: Path, url: str | 
     assert (tmp_path / "artifacts" / str(MODEL) / digest).read_bytes() == b"content"
 
 
-def test_a_folder_by_url_is_as_careful_as_the_default(tmp_path: Path) -> None:
+def test_a_file_url_opens_a_folder(tmp_path: Path) -> None:
     store = open_artifacts(at(tmp_path / "data", f"file://{tmp_path}/a%20share"))
     assert isinstance(store, ArtifactFolder)
     digest = store.put(MODEL, b"content")
     assert (tmp_path / "a share" / str(MODEL) / digest).read_bytes() == b"content"
 
 
-def test_the_environment_names_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_sets_the_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LETHE_ARTIFACT_URL", "memory://lethe")
     settings = Settings(_env_file=None, data_dir=tmp_path)  # type: ignore[call-arg]
     assert isinstance(open_artifacts(settings), ArtifactBucket)

@@ -25,7 +25,7 @@ MODEL = uuid.uuid4()
 
 @pytest.fixture(params=["folder", "s3", "memory"])
 def artifacts(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
-    """The test runs once on each kind of store."""
+    """Each kind of store in turn."""
     if request.param == "folder":
         return ArtifactFolder(tmp_path / "artifacts")
     if request.param == "s3":
@@ -39,7 +39,7 @@ def make_due(database: Database, digest: str) -> None:
         schedule_destruction(session, MODEL, digest, now() - timedelta(seconds=1))
 
 
-def test_what_is_put_comes_back(artifacts: ArtifactStore) -> None:
+def test_a_stored_file_is_read_back(artifacts: ArtifactStore) -> None:
     digest = artifacts.put(MODEL, b"con", memoryview(b"tent"))
     assert artifacts.put(MODEL, b"content") == digest
     assert artifacts.get(MODEL, digest) == b"content"
@@ -61,13 +61,13 @@ def test_a_destroyed_file_is_gone(artifacts: ArtifactStore) -> None:
     assert artifacts.modified_at(file) is None
 
 
-def test_a_file_nobody_adopted_is_destroyed_in_the_end(database: Database, artifacts: ArtifactStore) -> None:
+def test_a_file_that_is_not_adopted_is_destroyed(database: Database, artifacts: ArtifactStore) -> None:
     orphan = write_ahead(database, artifacts, MODEL, "dataset", b"orphan")
     adopted = write_ahead(database, artifacts, MODEL, "dataset", b"adopted")
     with database.writing() as session:
         adopt(session, MODEL, adopted)
         assert session.get_one(Artifact, (MODEL, orphan)).destroy_at is not None
-    assert destroy_due(database, artifacts) == 0  # its time has not come
+    assert destroy_due(database, artifacts) == 0  # not yet due
     make_due(database, orphan)
     assert destroy_due(database, artifacts) == 1
     assert destroy_due(database, artifacts) == 0
@@ -84,16 +84,16 @@ def folder(tmp_path: Path) -> ArtifactFolder:
     return ArtifactFolder(tmp_path / "artifacts")
 
 
-def test_destruction_goes_on_after_a_crash_between_file_and_row(database: Database, folder: ArtifactFolder) -> None:
+def test_destruction_continues_after_a_crash_between_file_and_row(database: Database, folder: ArtifactFolder) -> None:
     digest = write_ahead(database, folder, MODEL, "dataset", b"content")
     make_due(database, digest)
-    folder.destroy(MODEL, digest)  # and then the process died
+    folder.destroy(MODEL, digest)  # then the process crashed
     assert destroy_due(database, folder) == 1
     with database.reading() as session:
         assert session.get_one(Artifact, (MODEL, digest)).destroyed_at is not None
 
 
-def test_content_that_comes_back_is_stored_again(database: Database, folder: ArtifactFolder) -> None:
+def test_destroyed_content_can_be_stored_again(database: Database, folder: ArtifactFolder) -> None:
     digest = write_ahead(database, folder, MODEL, "posterior", b"content")
     make_due(database, digest)
     destroy_due(database, folder)
@@ -103,10 +103,8 @@ def test_content_that_comes_back_is_stored_again(database: Database, folder: Art
         assert session.get_one(Artifact, (MODEL, digest)).destroyed_at is None
 
 
-def test_content_that_comes_back_while_it_is_destroyed_is_there_in_the_end(
-    database: Database, folder: ArtifactFolder
-) -> None:
-    """The retry of a batch makes the same files as the attempt whose files are due."""
+def test_content_stored_again_during_its_destruction_survives(database: Database, folder: ArtifactFolder) -> None:
+    """The retry of a batch creates the same files as the failed attempt, whose files are due."""
     digest = write_ahead(database, folder, MODEL, "dataset", b"content")
     make_due(database, digest)
     writer = threading.Thread(target=write_ahead, args=(database, folder, MODEL, "dataset", b"content"))
@@ -114,7 +112,7 @@ def test_content_that_comes_back_while_it_is_destroyed_is_there_in_the_end(
     class Overtaken(ArtifactFolder):
         def destroy(self, model_id: uuid.UUID, name: str) -> None:
             writer.start()
-            writer.join(0.3)  # as far as it gets: it must not get to the file
+            writer.join(0.3)  # it must wait before it writes the file
             super().destroy(model_id, name)
 
     assert destroy_due(database, Overtaken(folder.path(MODEL, digest).parents[1])) == 1
@@ -124,7 +122,7 @@ def test_content_that_comes_back_while_it_is_destroyed_is_there_in_the_end(
         assert session.get_one(Artifact, (MODEL, digest)).destroyed_at is None
 
 
-def test_what_was_destroyed_before_it_was_needed_is_not_adopted(database: Database, folder: ArtifactFolder) -> None:
+def test_a_destroyed_file_cannot_be_adopted(database: Database, folder: ArtifactFolder) -> None:
     digest = write_ahead(database, folder, MODEL, "dataset", b"content")
     make_due(database, digest)
     destroy_due(database, folder)
@@ -132,9 +130,9 @@ def test_what_was_destroyed_before_it_was_needed_is_not_adopted(database: Databa
         adopt(session, MODEL, digest)
 
 
-def test_a_file_that_cannot_be_destroyed_holds_up_no_other(database: Database, folder: ArtifactFolder) -> None:
-    stuck, other = (write_ahead(database, folder, MODEL, "dataset", content) for content in (b"stuck", b"other"))
-    for digest in (stuck, other):
+def test_a_file_that_cannot_be_destroyed_does_not_block_others(database: Database, folder: ArtifactFolder) -> None:
+    stuck, destroyable = (write_ahead(database, folder, MODEL, "dataset", content) for content in (b"stuck", b"other"))
+    for digest in (stuck, destroyable):
         make_due(database, digest)
     folder.path(MODEL, stuck).unlink()
     folder.path(MODEL, stuck).mkdir()
@@ -144,7 +142,7 @@ def test_a_file_that_cannot_be_destroyed_holds_up_no_other(database: Database, f
     assert destroy_due(database, folder) == 1  # it stayed due
 
 
-def test_what_a_current_version_stands_on_is_never_destroyed(settings: Settings, database: Database) -> None:
+def test_files_of_a_current_version_are_never_destroyed(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     with database.writing() as session:
         version = current_version(session, model_id)

@@ -48,16 +48,14 @@ def test_a_model_that_needs_a_gpu_has_a_queue_of_its_own(
         assert max(map(len, messages)) < LARGEST_MESSAGE
 
 
-def test_a_model_that_nobody_knows_wakes_any_worker(
-    settings: Settings, database: Database, client: redis.Redis
-) -> None:
+def test_an_unknown_model_wakes_any_worker(settings: Settings, database: Database, client: redis.Redis) -> None:
     doorbell = Doorbell(settings.broker, database)
     assert doorbell.ring(uuid.uuid4())
     doorbell.close()
     assert (client.llen("lethe.cpu"), client.llen("lethe.cuda")) == (1, 0)
 
 
-def test_a_database_that_is_away_makes_no_noise(settings: Settings) -> None:
+def test_an_unavailable_database_is_not_an_error(settings: Settings) -> None:
     unreachable = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
     doorbell = Doorbell(settings.broker, unreachable)
     assert doorbell.ring(uuid.uuid4()) is False

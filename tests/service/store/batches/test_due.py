@@ -15,7 +15,7 @@ TERMS = ClaimTerms(lease_seconds=30, max_attempts=3, window_seconds=0)
 
 
 def test_the_model_with_the_earliest_deadline_is_rung_for_first(settings: Settings, database: Database) -> None:
-    """Whether its deletions wait, or are stuck with a worker that died."""
+    """Its deletions may be pending or in the batch of a dead worker."""
     model_ids = [samples.register_sample(settings, database) for _ in range(4)]
     with_deadline = {}
     for model_id, days in zip(model_ids, (5, 1, 3, 0), strict=True):

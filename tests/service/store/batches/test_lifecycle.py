@@ -1,4 +1,4 @@
-"""Claim, lease, takeover and failure: the database alone decides, whatever the broker and the clocks do."""
+"""Claim, lease, takeover and failure are decided by the database, independently of broker and clocks."""
 
 from __future__ import annotations
 
@@ -84,25 +84,25 @@ def test_a_burst_inside_the_window_becomes_one_batch(settings: Settings, databas
     terms = ClaimTerms(lease_seconds=30, max_attempts=3, window_seconds=60)
     model_id = samples.register_sample(settings, database)
     samples.request_deletion(patient, database, 1)
-    assert claim(database, model_id, terms) is None  # its window is open
-    samples.request_deletion(settings, database, 2)  # this one is due, and takes the first along
+    assert claim(database, model_id, terms) is None  # its window has not ended
+    samples.request_deletion(settings, database, 2)  # due at once; the first one joins it
     claimed = claim(database, model_id, terms)
     assert claimed is not None
     assert len(claimed.requests) == 2
 
 
-def test_a_long_window_gives_way_to_the_deadline_and_not_to_its_extension(
-    settings: Settings, database: Database
-) -> None:
+def test_a_long_window_is_limited_by_the_original_deadline(settings: Settings, database: Database) -> None:
     weekly = settings.model_copy(update={"batch_window_seconds": 7 * 86_400.0})
     samples.register_sample(settings, database)
-    asked = samples.request_deletion(weekly, database, 1).deletion
-    latest = asked.received_at + (asked.due_at - asked.received_at) / 10
+    deletion = samples.request_deletion(weekly, database, 1).deletion
+    latest = deletion.received_at + (deletion.due_at - deletion.received_at) / 10
     with database.writing() as session:
-        interventions.extend(session, asked.id, asked.due_at + timedelta(days=20), "more time", "operator")
+        interventions.extend(session, deletion.id, deletion.due_at + timedelta(days=20), "more time", "operator")
     with database.reading() as session:
         assert (
-            session.scalars(select(DeletionTarget.not_before)).one() == latest < asked.received_at + timedelta(days=4)
+            session.scalars(select(DeletionTarget.not_before)).one()
+            == latest
+            < deletion.received_at + timedelta(days=4)
         )
 
 
@@ -118,9 +118,9 @@ def test_an_expired_lease_is_taken_over_and_the_late_worker_is_fenced_off(
     expire(database, late.batch_id)
     with database.reading() as session:
         assert list(models_to_ring(session)) == [model_id]
-    taken = claim(database, model_id)
-    assert taken is not None
-    assert taken.forgotten == late.forgotten
+    successor = claim(database, model_id)
+    assert successor is not None
+    assert successor.forgotten == late.forgotten
     for action in (
         lambda session: renew_lease(session, late.batch_id, 30, "newton", 50),
         lambda session: fail_batch(session, late.batch_id, "late", permanent=True, max_attempts=3),
@@ -131,14 +131,14 @@ def test_an_expired_lease_is_taken_over_and_the_late_worker_is_fenced_off(
     assert statuses(database) == ["running"]
 
 
-def test_a_heartbeat_keeps_the_lease_and_tells_the_progress(settings: Settings, database: Database) -> None:
+def test_renewing_keeps_the_lease_and_stores_the_progress(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     view = samples.request_deletion(settings, database, 1)
-    held = claim(database, model_id)
-    assert held is not None
-    expire(database, held.batch_id)
+    claimed = claim(database, model_id)
+    assert claimed is not None
+    expire(database, claimed.batch_id)
     with database.writing() as session:
-        renew_lease(session, held.batch_id, 30, "newton", 50)
+        renew_lease(session, claimed.batch_id, 30, "newton", 50)
     assert claim(database, model_id) is None
     with database.reading() as session:
         from service.store.deletions.views import find_view
@@ -147,15 +147,17 @@ def test_a_heartbeat_keeps_the_lease_and_tells_the_progress(settings: Settings, 
         assert (target.phase, target.percent) == ("newton", 50)
 
 
-def test_a_failed_batch_is_tried_again_later_and_given_up_in_the_end(settings: Settings, database: Database) -> None:
+def test_a_failed_batch_is_retried_with_growing_delays_and_fails_in_the_end(
+    settings: Settings, database: Database
+) -> None:
     model_id = samples.register_sample(settings, database)
     samples.request_deletion(settings, database, 1)
     for attempt in range(1, 4):
-        held = claim(database, model_id)
-        assert held is not None
+        claimed = claim(database, model_id)
+        assert claimed is not None
         with database.writing() as session:
-            fail_batch(session, held.batch_id, "disk full", permanent=False, max_attempts=3)
-        assert claim(database, model_id) is None  # not before its time, or never again
+            fail_batch(session, claimed.batch_id, "disk full", permanent=False, max_attempts=3)
+        assert claim(database, model_id) is None  # in backoff, or failed for good
         with database.writing() as session:
             target = session.scalars(select(DeletionTarget)).one()
             assert (target.attempts, target.failure) == (attempt, "disk full")
@@ -167,20 +169,20 @@ def test_a_failed_batch_is_tried_again_later_and_given_up_in_the_end(settings: S
 def test_a_permanent_failure_is_final_at_once(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     samples.request_deletion(settings, database, 1)
-    held = claim(database, model_id)
-    assert held is not None
+    claimed = claim(database, model_id)
+    assert claimed is not None
     with database.writing() as session:
-        fail_batch(session, held.batch_id, "bound above policy", permanent=True, max_attempts=3)
+        fail_batch(session, claimed.batch_id, "bound above policy", permanent=True, max_attempts=3)
     assert statuses(database) == ["failed"]
 
 
-def test_a_request_that_kills_its_workers_is_given_up(settings: Settings, database: Database) -> None:
+def test_a_request_that_kills_its_workers_fails(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     samples.request_deletion(settings, database, 1)
     for _ in range(3):
-        held = claim(database, model_id)
-        assert held is not None
-        expire(database, held.batch_id)
+        claimed = claim(database, model_id)
+        assert claimed is not None
+        expire(database, claimed.batch_id)
     assert claim(database, model_id) is None
     assert statuses(database) == ["failed"]
     with database.reading() as session:

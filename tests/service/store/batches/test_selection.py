@@ -1,4 +1,4 @@
-"""What a batch takes: the earliest deadline first, up to the limits, and nothing that needs no worker."""
+"""Selection takes the earliest deadlines up to the limits, and skips what needs no worker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def claimed_ids(claimed: Claim | None) -> list[uuid.UUID]:
 
 
 def end(database: Database, claimed: Claim | None) -> None:
-    """As if it were published: its deletions are done."""
+    """End the batch as published and complete its deletions."""
     assert claimed is not None
     with database.writing() as session:
         end_batch(session, claimed.batch_id, BatchStatus.PUBLISHED)
@@ -68,7 +68,7 @@ def test_the_earliest_deadline_comes_first_and_the_batch_ends_at_its_limit(
 
 
 @pytest.mark.parametrize(("fraction", "people"), [(0.39, 3), (0.4, 4), (1.0, 6)])
-def test_no_batch_forgets_more_than_its_share_of_the_records(
+def test_no_batch_forgets_more_than_its_fraction_of_the_records(
     settings: Settings, database: Database, fraction: float, people: int
 ) -> None:
     model_id = samples.register_sample(settings, database)
@@ -79,16 +79,14 @@ def test_no_batch_forgets_more_than_its_share_of_the_records(
     assert list(claimed.forgotten) == list(range(people * samples.ROWS_EACH))
 
 
-def test_a_deletion_that_is_more_than_the_share_by_itself_is_taken_alone(
-    settings: Settings, database: Database
-) -> None:
+def test_a_deletion_above_the_limit_is_claimed_alone(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     large = samples.request_deletion(settings, database, *range(8)).deletion.id
     samples.request_deletion(settings, database, 9)
     assert claimed_ids(claim(database, model_id, Limits(largest_fraction=0.1))) == [large]
 
 
-def test_a_batch_is_as_small_as_the_smallest_limit_in_it(settings: Settings, database: Database) -> None:
+def test_the_smallest_limit_in_a_batch_applies(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     deletion_ids = [samples.request_deletion(settings, database, number).deletion.id for number in range(6)]
     limit(database, deletion_ids[2], 3)
@@ -98,13 +96,13 @@ def test_a_batch_is_as_small_as_the_smallest_limit_in_it(settings: Settings, dat
         claimed = claim(database, model_id, Limits())
         sizes.append(set(claimed_ids(claimed)))
         end(database, claimed)
-    # The fourth has no limit, and yet the fifth may not join it.
+    # The fourth has no limit, but the fifth may still not join it.
     assert sizes == [set(deletion_ids[:3]), {deletion_ids[3]}, {deletion_ids[4]}]
     assert claimed_ids(claim(database, model_id, Limits())) == [deletion_ids[5]]
 
 
-def test_what_is_erased_already_is_completed_on_the_way(settings: Settings, database: Database) -> None:
-    """Also when a whole batch of it stands before the first that needs a worker."""
+def test_deletions_of_erased_records_are_completed_during_selection(settings: Settings, database: Database) -> None:
+    """Even if they fill a whole batch before the first deletion that needs a worker."""
     model_id = samples.register_sample(settings, database)
     erased = [samples.request_deletion(settings, database, 1).deletion.id for _ in range(5)]
     waiting = samples.request_deletion(settings, database, 2).deletion.id
@@ -116,7 +114,7 @@ def test_what_is_erased_already_is_completed_on_the_way(settings: Settings, data
     assert statuses == {**dict.fromkeys(erased, "completed"), waiting: "running"}
 
 
-def test_a_deletion_in_backoff_does_not_ride_along_in_a_long_window(settings: Settings, database: Database) -> None:
+def test_a_deletion_in_backoff_does_not_join_a_long_window(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     failed, fresh, due = (samples.request_deletion(settings, database, number).deletion.id for number in range(3))
     with database.writing() as session:
@@ -135,4 +133,4 @@ def test_a_doorbell_is_answered_by_the_first_batch_that_begins_after_it(settings
     end(database, claim(database, model_id, limits, turn=0))
     assert claim(database, model_id, limits, turn=0) is None
     end(database, claim(database, model_id, limits, turn=1))
-    assert claim(database, model_id, limits) is not None  # whoever names no turn may always
+    assert claim(database, model_id, limits) is not None  # a claim without a turn is always allowed

@@ -1,4 +1,4 @@
-"""One deletion that cannot be done does not hold up the others."""
+"""A deletion that always fails does not block the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TERMS = ClaimTerms(lease_seconds=30, max_attempts=2, window_seconds=0)
 
 def claim(database: Database, model_id: uuid.UUID) -> Claim:
     with database.writing() as session:
-        session.execute(update(DeletionTarget).values(not_before=now()))  # nobody waits for the backoff
+        session.execute(update(DeletionTarget).values(not_before=now()))  # skip the backoff
         claimed = claim_batch(session, model_id, "worker", TERMS)
     assert claimed is not None
     return claimed
@@ -45,7 +45,7 @@ def ask(settings: Settings, database: Database, count: int) -> uuid.UUID:
     return model_id
 
 
-def test_a_permanent_failure_of_several_releases_them_at_once(settings: Settings, database: Database) -> None:
+def test_a_permanent_failure_of_several_splits_them_at_once(settings: Settings, database: Database) -> None:
     model_id = ask(settings, database, 5)
     failed = fail(database, claim(database, model_id), permanent=True)
     assert (failed.status, failed.failure) == (
@@ -60,7 +60,7 @@ def test_a_permanent_failure_of_several_releases_them_at_once(settings: Settings
         )
 
 
-def test_halves_are_rounded_up_and_end_at_one_alone(settings: Settings, database: Database) -> None:
+def test_halves_are_rounded_up_and_end_at_single_deletions(settings: Settings, database: Database) -> None:
     model_id, sizes = ask(settings, database, 5), []
     while any(target.status == "pending" for target in targets(database)):
         claimed = claim(database, model_id)
@@ -71,7 +71,7 @@ def test_halves_are_rounded_up_and_end_at_one_alone(settings: Settings, database
         assert (target.status, target.attempts, target.failure) == ("failed", 1, "it broke.")
 
 
-def test_a_failure_that_may_pass_is_halved_after_the_last_attempt(settings: Settings, database: Database) -> None:
+def test_a_transient_failure_is_split_after_the_last_attempt(settings: Settings, database: Database) -> None:
     model_id = ask(settings, database, 4)
     failed = fail(database, claim(database, model_id), permanent=False)
     assert failed.failure == "it broke."
@@ -79,11 +79,11 @@ def test_a_failure_that_may_pass_is_halved_after_the_last_attempt(settings: Sett
     failed = fail(database, claim(database, model_id), permanent=False)
     assert "batches of at most 2" in (failed.failure or "")
     assert {(target.status, target.batch_limit) for target in targets(database)} == {("pending", 2)}
-    fail(database, claim(database, model_id), permanent=False)  # it has no more attempts to spend on this size
+    fail(database, claim(database, model_id), permanent=False)  # no attempts are left for this size
     assert [target.batch_limit for target in targets(database)] == [1, 1, 2, 2]
 
 
-def test_only_those_without_attempts_left_are_released(settings: Settings, database: Database) -> None:
+def test_only_deletions_without_attempts_left_are_split(settings: Settings, database: Database) -> None:
     model_id = ask(settings, database, 2)
     with database.writing() as session:
         session.scalars(select(DeletionTarget).order_by(DeletionTarget.received_at)).first().attempts = 1  # type: ignore[union-attr]
@@ -92,7 +92,7 @@ def test_only_those_without_attempts_left_are_released(settings: Settings, datab
     assert [(target.attempts, target.batch_limit) for target in targets(database)] == [(1, 1), (1, None)]
 
 
-def test_what_has_nothing_to_do_with_the_deletions_is_not_halved(settings: Settings, database: Database) -> None:
+def test_a_failure_unrelated_to_the_deletions_is_not_split(settings: Settings, database: Database) -> None:
     model_id = ask(settings, database, 3)
     for _ in range(2):
         failed = fail(database, claim(database, model_id), permanent=False, splits=False)
@@ -100,8 +100,8 @@ def test_what_has_nothing_to_do_with_the_deletions_is_not_halved(settings: Setti
     assert {(target.status, target.failure) for target in targets(database)} == {("failed", "it broke.")}
 
 
-def test_a_batch_that_kills_its_workers_is_halved(settings: Settings, database: Database) -> None:
-    """The next worker may live through a smaller one."""
+def test_a_batch_that_kills_its_workers_is_split(settings: Settings, database: Database) -> None:
+    """The next worker may survive a smaller batch."""
     model_id = ask(settings, database, 4)
     sizes = []
     for _ in range(4):
@@ -116,7 +116,7 @@ def test_a_batch_that_kills_its_workers_is_halved(settings: Settings, database: 
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_whoever_retries_forgets_the_limit(settings: Settings, database: Database, count: int) -> None:
+def test_a_retry_removes_the_limit(settings: Settings, database: Database, count: int) -> None:
     model_id = ask(settings, database, count)
     while any(target.status == "pending" for target in targets(database)):
         fail(database, claim(database, model_id), permanent=True)

@@ -1,4 +1,4 @@
-"""The outbox by itself: what is written when, who may claim it, and who may say how it went."""
+"""The outbox alone: when rows are written, who can claim them, and who can record a result."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def claim(database: Database, limit: int = 100, lease_seconds: float = 60) -> Se
 
 def run_and_fail(database: Database, model_id: uuid.UUID) -> None:
     with database.writing() as session:
-        held = claim_batch(session, model_id, "worker", TERMS)
-    assert held is not None
+        claimed = claim_batch(session, model_id, "worker", TERMS)
+    assert claimed is not None
     with database.writing() as session:
-        fail_batch(session, held.batch_id, "disk full", permanent=True, max_attempts=3, splits=False)
+        fail_batch(session, claimed.batch_id, "disk full", permanent=True, max_attempts=3, splits=False)
 
 
 def test_each_change_of_status_is_written_for_each_url(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     deletion = samples.request_deletion(settings, database, 1, callback_urls=[*URLS, URLS[0]]).deletion
-    samples.request_deletion(settings, database, 2)  # wants none
+    samples.request_deletion(settings, database, 2)  # without callbacks
     assert rows(database) == []
     run_and_fail(database, model_id)
     with database.writing() as session:
@@ -65,7 +65,7 @@ def test_each_change_of_status_is_written_for_each_url(settings: Settings, datab
     assert {row.status for row in callbacks} == {"pending"}
 
 
-def test_what_is_rolled_back_is_told_to_nobody(settings: Settings, database: Database) -> None:
+def test_a_rolled_back_change_has_no_callback(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     samples.request_deletion(settings, database, 1, callback_urls=URLS)
     with database.writing() as session:
@@ -75,7 +75,7 @@ def test_what_is_rolled_back_is_told_to_nobody(settings: Settings, database: Dat
     assert rows(database) == []
 
 
-def test_a_deletion_that_is_done_at_once_is_told_with_its_certificate_of_absence(
+def test_a_deletion_that_is_complete_on_arrival_has_a_callback_with_its_absence(
     settings: Settings, database: Database
 ) -> None:
     deletion = samples.request_deletion(settings, database, NOBODY, callback_urls=URLS[:1]).deletion
@@ -85,7 +85,9 @@ def test_a_deletion_that_is_done_at_once_is_told_with_its_certificate_of_absence
     assert row.message["certificates"] == []
 
 
-def test_opendsr_is_told_only_what_is_news_in_its_own_words(settings: Settings, database: Database) -> None:
+def test_opendsr_callbacks_are_sent_only_when_the_opendsr_status_changes(
+    settings: Settings, database: Database
+) -> None:
     model_id = samples.register_sample(settings, database)
     reference = OpenDsrReference("acme", uuid.uuid4(), b"m" * 32)
     request = DeletionRequest(
@@ -93,7 +95,7 @@ def test_opendsr_is_told_only_what_is_news_in_its_own_words(settings: Settings, 
     )
     with database.writing() as session:
         store_deletions(session, [request], StatementSigner(settings.signing_key_bytes()))
-    run_and_fail(database, model_id)  # it stays in progress there
+    run_and_fail(database, model_id)  # stays in progress in OpenDSR
     (row,) = rows(database)
     assert row.message["status"] == "running"
     (claimed,) = claim(database)
@@ -106,35 +108,37 @@ def test_only_the_first_unsent_of_each_deletion_and_url_is_claimed(settings: Set
     run_and_fail(database, model_id)
     first = claim(database)
     assert sorted((callback.sequence, callback.url) for callback in first) == [(1, URLS[0]), (2, URLS[1])]
-    assert claim(database) == []  # both are held, and those behind them wait
+    assert claim(database) == []  # both are claimed, and later ones wait for them
     by_url = {callback.url: callback for callback in first}
     with database.writing() as session:
         assert outbox.mark_delivered(session, by_url[URLS[0]])
         assert outbox.mark_failed(session, by_url[URLS[1]], "no answer", now() + timedelta(hours=1))
     assert [(callback.sequence, callback.url) for callback in claim(database)] == [(3, URLS[0])]
-    with database.writing() as session:  # one that is given up no longer keeps the next one back
+    with database.writing() as session:  # a dead callback does not block the next one
         session.execute(update(Callback).where(Callback.sequence == 2).values(status=CallbackStatus.DEAD))
     assert [(callback.sequence, callback.url) for callback in claim(database)] == [(4, URLS[1])]
 
 
-def test_a_lost_lease_is_claimed_anew_and_its_old_holder_says_nothing(settings: Settings, database: Database) -> None:
+def test_a_lost_lease_is_claimed_again_and_its_old_holder_cannot_record_a_result(
+    settings: Settings, database: Database
+) -> None:
     samples.request_deletion(settings, database, NOBODY, callback_urls=URLS[:1])
     (late,) = claim(database)
     with database.writing() as session:
         session.execute(update(Callback).values(lease_expires_at=now() - timedelta(seconds=1)))
-    (held,) = claim(database)
-    assert (held.id, held.attempts) == (late.id, 2)
+    (current,) = claim(database)
+    assert (current.id, current.attempts) == (late.id, 2)
     with database.writing() as session:
         assert not outbox.mark_failed(session, late, "no answer", None)
         assert not outbox.mark_delivered(session, late)
     assert rows(database)[0].status == "pending"
     with database.writing() as session:
-        assert outbox.mark_delivered(session, held)
-        assert not outbox.mark_delivered(session, held)
+        assert outbox.mark_delivered(session, current)
+        assert not outbox.mark_delivered(session, current)
     assert rows(database)[0].status == "delivered"
 
 
-def test_two_who_claim_at_once_share_the_rows(settings: Settings, database: Database) -> None:
+def test_concurrent_senders_claim_different_rows(settings: Settings, database: Database) -> None:
     for _ in range(12):
         samples.request_deletion(settings, database, NOBODY, callback_urls=URLS[:1])
     with ThreadPoolExecutor(4) as pool:
@@ -144,7 +148,7 @@ def test_two_who_claim_at_once_share_the_rows(settings: Settings, database: Data
     assert len(claims) == len(set(claims)) == 12
 
 
-def test_what_is_given_up_is_logged_by_its_host_only_and_can_be_sent_again(
+def test_a_dead_callback_is_logged_with_its_host_only_and_can_be_sent_again(
     settings: Settings, database: Database
 ) -> None:
     deletion = samples.request_deletion(settings, database, NOBODY, callback_urls=URLS[:1]).deletion
@@ -175,6 +179,6 @@ def test_what_is_given_up_is_logged_by_its_host_only_and_can_be_sent_again(
     assert not any("secret" in str(entry.details) for entry in entries)
 
 
-def test_what_is_not_there_cannot_be_sent_again(database: Database) -> None:
+def test_an_unknown_callback_cannot_be_sent_again(database: Database) -> None:
     with database.writing() as session, pytest.raises(NotFound):
         outbox.resend(session, uuid.uuid4(), "operator")

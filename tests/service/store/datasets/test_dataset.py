@@ -13,23 +13,23 @@ from service.store.errors import InvalidRegistration
 CONTENT = save({"x": np.arange(12.0).reshape(6, 2)})
 
 
-def test_rows_get_a_number_and_a_salt_that_nobody_knows() -> None:
+def test_rows_get_a_number_and_a_random_salt() -> None:
     first, second = parse_dataset_upload(CONTENT), parse_dataset_upload(CONTENT)
     assert first.records.tolist() == list(range(6))
     assert len({salt.tobytes() for salt in (*first.salts, *second.salts)}) == 12
 
 
-def test_what_is_stored_is_read_back_without_the_rows_that_went() -> None:
+def test_a_stored_data_set_is_read_back_without_its_removed_rows() -> None:
     dataset = parse_dataset_upload(CONTENT)
-    kept = [0, 2, 3, 5]
+    retained = [0, 2, 3, 5]
     stored = load_dataset(b"".join(dataset.without([1, 4]).pieces()))
-    assert stored.records.tolist() == kept
+    assert stored.records.tolist() == retained
     assert set(stored.arrays) == {"x"}  # a model is never fitted to salts
-    assert np.array_equal(stored.arrays["x"], dataset.arrays["x"][kept])
-    assert np.array_equal(stored.salts, dataset.salts[kept])
+    assert np.array_equal(stored.arrays["x"], dataset.arrays["x"][retained])
+    assert np.array_equal(stored.salts, dataset.salts[retained])
 
 
-def test_rows_in_float32_stay_what_they_are_and_are_committed_to_as_such() -> None:
+def test_float32_rows_stay_float32_and_are_committed_as_float32() -> None:
     rows = np.linspace(0, 1, 12, dtype=np.float32).reshape(6, 2)
     dataset = parse_dataset_upload(save({"x": rows}))
     stored = load_dataset(b"".join(dataset.without([1, 4]).pieces()))
@@ -43,13 +43,13 @@ def test_rows_in_float32_stay_what_they_are_and_are_committed_to_as_such() -> No
     assert commit_records(dataset)[2] == commit_records(stored)[1]
 
 
-def test_the_file_forgets_the_salt_with_the_row() -> None:
+def test_a_removed_rows_salt_is_not_in_the_file() -> None:
     dataset = parse_dataset_upload(CONTENT)
     content = b"".join(dataset.without([1, 4]).pieces())
     assert [salt.tobytes() in content for salt in dataset.salts] == [True, False, True, True, False, True]
 
 
-def test_a_file_from_before_there_were_salts_gets_fresh_ones() -> None:
+def test_a_file_without_salts_gets_new_ones() -> None:
     old = save({"x": np.zeros((6, 2)), "record": np.arange(6)})
     first, second = load_dataset(old), load_dataset(old)
     assert len({salt.tobytes() for salt in (*first.salts, *second.salts)}) == 12
@@ -57,6 +57,6 @@ def test_a_file_from_before_there_were_salts_gets_fresh_ones() -> None:
 
 
 @pytest.mark.parametrize("name", ["record", "salt"])
-def test_names_of_ours_are_reserved(name: str) -> None:
+def test_own_tensor_names_are_reserved(name: str) -> None:
     with pytest.raises(InvalidRegistration, match=f"'{name}' is reserved"):
         parse_dataset_upload(save({"x": np.zeros((6, 2)), name: np.zeros(6)}))

@@ -42,7 +42,7 @@ def test_the_library_reads_what_we_write() -> None:
     assert same(view_arrays(written), ARRAYS)
 
 
-def test_a_large_tensor_is_written_from_where_it_lies() -> None:
+def test_a_large_tensor_is_written_without_a_copy() -> None:
     pieces = pieces_of({"x": ARRAYS["x"]})
     assert np.shares_memory(np.frombuffer(pieces[1], np.float64), ARRAYS["x"])
 
@@ -89,14 +89,14 @@ BAD = {
 
 
 @pytest.mark.parametrize("content", BAD.values(), ids=BAD.keys())
-def test_what_is_no_safetensors_file_is_refused(content: bytes) -> None:
+def test_an_invalid_file_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"^it"):
         view_arrays(content)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), min_size=1, max_size=3))
-def test_a_damaged_file_is_refused_or_read_as_the_library_reads_it(changes: list[tuple[int, int]]) -> None:
+def test_a_damaged_file_is_refused_or_read_like_the_library_does(changes: list[tuple[int, int]]) -> None:
     damaged = bytearray(WHOLE)
     for index, value in changes:
         damaged[index] = value
@@ -108,6 +108,6 @@ def test_a_damaged_file_is_refused_or_read_as_the_library_reads_it(changes: list
     try:
         expected = load(content)
     except SafetensorError:
-        return  # it asks for more, such as names in the order of their places: a worker then says so
+        return  # the library is stricter, for example about the order of names; the worker then reports it
     assert set(arrays) == set(expected)
     assert all(arrays[name].tobytes() == expected[name].tobytes() for name in arrays)

@@ -40,7 +40,7 @@ def test_a_commitment_is_over_salt_number_and_row(monkeypatch: pytest.MonkeyPatc
         for row in range(3)
     ]
     assert commit_records(dataset) == expected
-    monkeypatch.setattr("service.store.datasets.tree.AT_ONCE", 1)  # a row at a time
+    monkeypatch.setattr("service.store.datasets.tree.AT_ONCE", 1)  # one row at a time
     assert commit_records(dataset) == expected
 
 
@@ -61,7 +61,7 @@ def test_positions_are_in_order_also_for_commitments_that_end_in_zero() -> None:
 
 @st.composite
 def forgettings(draw: st.DrawFn) -> tuple[Dataset, set[int]]:
-    """A small data set and some of its records, never all: a model without data is deleted, not certified."""
+    """Draw a small data set and some of its records, never all: a model without data is deleted, not certified."""
     dataset = some_dataset(draw(st.integers(2, 40)), draw(st.integers(0, 1000)))
     numbers = st.sampled_from(dataset.records.tolist())
     return dataset, draw(st.sets(numbers, min_size=1, max_size=len(dataset.records) - 1))
@@ -69,7 +69,7 @@ def forgettings(draw: st.DrawFn) -> tuple[Dataset, set[int]]:
 
 @settings(max_examples=150, derandomize=True, deadline=None)
 @given(forgettings(), st.data())
-def test_whatever_was_forgotten_is_proved_so(forgetting: tuple[Dataset, set[int]], data: st.DataObject) -> None:
+def test_every_forgetting_can_be_proved(forgetting: tuple[Dataset, set[int]], data: st.DataObject) -> None:
     dataset, batch = forgetting
     records = data.draw(st.sets(st.sampled_from(sorted(batch)), min_size=1))  # of one deletion in the batch
     claims = make_claims(dataset, batch, records)
@@ -78,7 +78,7 @@ def test_whatever_was_forgotten_is_proved_so(forgetting: tuple[Dataset, set[int]
     assert verify(claims)
 
 
-def test_a_record_that_is_still_there_or_never_was_is_not_proved_gone() -> None:
+def test_a_retained_or_unknown_record_cannot_be_proved_forgotten() -> None:
     dataset = some_dataset(20)
     before, after = DatasetTree.from_dataset(dataset), DatasetTree.from_dataset(dataset.without([6, 9]))
     with pytest.raises(ValueError, match="still in the data set"):
@@ -176,7 +176,7 @@ TAMPERINGS = [
 
 
 @pytest.mark.parametrize("tamper", TAMPERINGS)
-def test_what_was_tampered_with_proves_nothing(tamper: Callable[[Claims], None]) -> None:
+def test_a_tampered_proof_is_rejected(tamper: Callable[[Claims], None]) -> None:
     honest = make_claims(some_dataset(25), {0, 30}, {0, 30})
     tampered = copy.deepcopy(honest)
     tamper(tampered)

@@ -12,7 +12,7 @@ from service.store.signing.statements import StatementSigner
 
 SIGNER = StatementSigner(bytes(range(32)), "lethe.example/log")
 ROOT = hashlib.sha256(b"root").digest()
-# From the specification of signed notes' sister, tlog-cosignature: a checkpoint with a cosignature.
+# From the specification tlog-cosignature: a checkpoint with a cosignature.
 PUBLISHED = """example.com/behind-the-sofa
 20852163
 CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=
@@ -37,7 +37,7 @@ def test_a_checkpoint_line_by_line() -> None:
         key.verify(signed[4:], text.replace("7", "8").encode())
 
 
-def test_what_is_written_can_be_read() -> None:
+def test_a_written_checkpoint_is_parsed() -> None:
     note = parse_note(write_checkpoint(SIGNER, 7, ROOT))
     assert (note.origin, note.size, note.root) == ("lethe.example/log", 7, ROOT)
     (signature,) = note.signatures
@@ -45,7 +45,7 @@ def test_what_is_written_can_be_read() -> None:
     assert note.text + "\n" + signature.line == write_checkpoint(SIGNER, 7, ROOT)
 
 
-def test_the_published_example_is_read() -> None:
+def test_the_published_example_is_parsed() -> None:
     note = parse_note(PUBLISHED)
     assert (note.origin, note.size, len(note.root)) == ("example.com/behind-the-sofa", 20852163, 32)
     assert [signature.name for signature in note.signatures] == [
@@ -71,12 +71,12 @@ def test_the_published_example_is_read() -> None:
         lambda note: note.removesuffix("\n"),
     ],
 )
-def test_what_is_no_checkpoint_is_refused(damage: object) -> None:
+def test_an_invalid_checkpoint_is_refused(damage: object) -> None:
     with pytest.raises(InvalidNote):
         parse_note(damage(PUBLISHED))  # type: ignore[operator]
 
 
-def test_signature_lines_by_themselves() -> None:
+def test_signature_lines_are_parsed_alone() -> None:
     lines = PUBLISHED.partition("\n\n")[2]
     assert "".join(signature.line for signature in parse_signatures(lines)) == lines
     with pytest.raises(InvalidNote):

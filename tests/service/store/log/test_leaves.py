@@ -30,7 +30,7 @@ def test_a_leaf_is_the_entry_as_canonical_json() -> None:
         {"\ufb33": 1, "😀": 2, "é": 3},
     ],
 )
-def test_both_ways_of_writing_are_rfc_8785(details: dict[str, Any]) -> None:
+def test_both_encoders_follow_rfc_8785(details: dict[str, Any]) -> None:
     written = encode_leaf("a", "é", AT, "c", details)
     assert written == rfc8785.dumps(json.loads(written))
     assert written == rfc8785.dumps(

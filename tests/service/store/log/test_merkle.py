@@ -7,7 +7,7 @@ import pytest
 
 from service.store.log.merkle import TILE_BYTES, WIDTH, Tree, leaf_hash, node_hash, root_of
 
-# The tree of the certificate-transparency reference implementation, with its roots and proofs.
+# Test vectors of the certificate-transparency reference implementation.
 INPUTS = [
     bytes.fromhex(text)
     for text in (
@@ -67,7 +67,7 @@ LARGE = [65_535, 65_536, 65_537]
 
 
 class Tiles:
-    """Tiles in memory, grown by `append` alone; counts what is read."""
+    """Tiles in memory, grown only by `append`. Counts reads."""
 
     def __init__(self) -> None:
         self.tiles: dict[tuple[int, int], bytes] = {}
@@ -90,7 +90,7 @@ class Tiles:
 
 
 class Plain:
-    """RFC 6962, 2.1, word for word, on a list in memory."""
+    """RFC 6962, 2.1, implemented literally on a list in memory."""
 
     def __init__(self, hashes: Sequence[bytes]) -> None:
         self.hashes = hashes
@@ -157,19 +157,19 @@ def test_the_empty_tree() -> None:
     assert Tiles().tree.append(0, []) == {}
 
 
-def test_a_leaf_is_never_taken_for_a_node() -> None:
+def test_leaf_and_node_hashes_differ() -> None:
     left, right = leaves(2)
     assert leaf_hash(left + right) != node_hash(left, right)
 
 
-def test_every_small_tree_is_as_the_rfc_says() -> None:
+def test_every_small_tree_matches_the_rfc() -> None:
     hashes, tiles = leaves(SMALL), Tiles()
     plain = Plain(hashes)
     for size in range(1, SMALL + 1):
         tiles.grow(hashes[size - 1 : size])
         assert tiles.tree.root(size) == plain.root(0, size) == root_of(hashes[:size])
     tree = tiles.tree
-    for size in range(1, SMALL + 1):  # older trees out of the tiles of the youngest
+    for size in range(1, SMALL + 1):  # older trees from the tiles of the newest
         assert tree.root(size) == plain.root(0, size)
         for index in {0, 1, size // 3, size // 2, size - 2, size - 1} & set(range(size)):
             assert tree.inclusion(index, size) == plain.path(index, 0, size)

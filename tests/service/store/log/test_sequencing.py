@@ -38,23 +38,23 @@ def sizes(database: Database) -> Sequence[int]:
         return session.scalars(select(Checkpoint.size).order_by(Checkpoint.size)).all()
 
 
-def included(leaf: bytes, index: int, size: int, proof: Sequence[bytes]) -> bytes:
-    """The root that a proof leads to, as RFC 9162, 2.1.3.2 computes it."""
-    root, left, last = leaf, index, size - 1
+def compute_root(leaf: bytes, index: int, size: int, proof: Sequence[bytes]) -> bytes:
+    """Return the root that an inclusion proof leads to (RFC 9162, 2.1.3.2)."""
+    root, position, last = leaf, index, size - 1
     for sibling in proof:
-        if left % 2 or left == last:
+        if position % 2 or position == last:
             root = node_hash(sibling, root)
-            while left % 2 == 0 and left:
-                left, last = left >> 1, last >> 1
+            while position % 2 == 0 and position:
+                position, last = position >> 1, last >> 1
         else:
             root = node_hash(root, sibling)
-        left, last = left >> 1, last >> 1
+        position, last = position >> 1, last >> 1
     assert last == 0
     return root
 
 
 def check_whole(database: Database) -> Sequence[AuditEntry]:
-    """No hole, every entry once, every checkpoint the root of the entries, each pair consistent; the entries."""
+    """Check that the log has no gaps and all checkpoints are correct and consistent. Return the entries."""
     with database.reading() as session:
         entries = session.scalars(select(AuditEntry).order_by(AuditEntry.leaf_index)).all()
         checkpoints = session.scalars(select(Checkpoint).order_by(Checkpoint.size)).all()
@@ -71,7 +71,7 @@ def check_whole(database: Database) -> Sequence[AuditEntry]:
     return entries
 
 
-def test_entries_get_places_and_a_signed_checkpoint(database: Database) -> None:
+def test_entries_get_indices_and_a_signed_checkpoint(database: Database) -> None:
     write(database, "a", "b", "c")
     with database.reading() as session:
         assert sequencing.has_unsequenced_entries(session)
@@ -87,7 +87,7 @@ def test_entries_get_places_and_a_signed_checkpoint(database: Database) -> None:
         assert sequencing.latest_checkpoint(session).size == 3  # type: ignore[union-attr]
 
 
-def test_nothing_new_makes_no_checkpoint(database: Database) -> None:
+def test_no_checkpoint_without_new_entries(database: Database) -> None:
     assert sequence(database) is None
     write(database, "a")
     assert sequence(database) is not None
@@ -95,7 +95,7 @@ def test_nothing_new_makes_no_checkpoint(database: Database) -> None:
     assert sizes(database) == [1]
 
 
-def test_entries_of_the_same_transaction_are_placed_with_it_or_not_at_all(database: Database) -> None:
+def test_entries_of_the_same_transaction_are_sequenced_with_it_or_not_at_all(database: Database) -> None:
     with database.writing() as session:
         audit.record(session, "acme", "thing.done", "lost")
         assert sequencing.sequence_entries(session, SIGNER) is not None
@@ -106,7 +106,7 @@ def test_entries_of_the_same_transaction_are_placed_with_it_or_not_at_all(databa
     assert [entry.concerns for entry in check_whole(database)] == ["kept"]
 
 
-def test_a_long_trail_is_placed_bit_by_bit(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_entries_are_sequenced_in_chunks(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequencing, "CHUNK", 100)
     write(database, *range(950))
     placed: list[int] = []
@@ -118,7 +118,7 @@ def test_a_long_trail_is_placed_bit_by_bit(database: Database, monkeypatch: pyte
     assert [entry.concerns for entry in check_whole(database)] == [*map(str, range(950)), *map(str, range(450))]
 
 
-def test_the_place_of_an_entry_and_its_proof_never_change(database: Database) -> None:
+def test_an_entrys_index_and_proof_never_change(database: Database) -> None:
     write(database, *range(5))
     write(database, "certificate-1", action="certificate.issued")
     with database.reading() as session:
@@ -135,10 +135,10 @@ def test_the_place_of_an_entry_and_its_proof_never_change(database: Database) ->
     assert first is not None
     note = parse_note(first.checkpoint)
     assert (first.index, note.size) == (5, 6)
-    assert included(leaf_hash(first.entry.encode()), 5, 6, first.proof) == note.root
+    assert compute_root(leaf_hash(first.entry.encode()), 5, 6, first.proof) == note.root
 
 
-def test_the_signatures_of_witnesses_come_along(database: Database) -> None:
+def test_a_logged_entry_includes_the_witnesses_signatures(database: Database) -> None:
     write(database, "a")
     sequence(database)
     with database.writing() as session:
@@ -159,7 +159,7 @@ def test_every_entry_can_be_proved_in_every_tree(database: Database) -> None:
             for index in {0, 1, checkpoint.size // 2, checkpoint.size - 1} & set(range(checkpoint.size)):
                 inclusion = sequencing.prove_inclusion(session, index, checkpoint.size)
                 assert inclusion.leaf == leaf_hash(sequencing.entry_leaf(entries[index]))
-                assert included(inclusion.leaf, index, checkpoint.size, inclusion.proof) == checkpoint.root
+                assert compute_root(inclusion.leaf, index, checkpoint.size, inclusion.proof) == checkpoint.root
 
 
 def test_a_leaf_is_found_by_its_hash(database: Database) -> None:
@@ -197,7 +197,7 @@ def test_leaves_are_read_in_the_order_of_the_log(database: Database) -> None:
         lambda session: sequencing.read_tile(session, 1, 0),
     ],
 )
-def test_what_the_log_does_not_have_is_not_found(database: Database, ask: Callable[[object], object]) -> None:
+def test_unknown_sizes_and_tiles_are_not_found(database: Database, ask: Callable[[object], object]) -> None:
     write(database, *range(3))
     sequence(database)
     with database.reading() as session, pytest.raises(NotFound):
@@ -215,7 +215,7 @@ def test_a_proof_reads_a_few_rows_only(database: Database) -> None:
 
 
 def test_writers_that_commit_out_of_order_and_two_sequencers(database: Database) -> None:
-    """Ids are given before the commit, so that a younger entry may be visible first."""
+    """Ids are assigned before the commit, so a newer entry can become visible first."""
     writers, rounds = 4, 12
     together = threading.Barrier(writers)
     ended = threading.Event()
@@ -227,7 +227,7 @@ def test_writers_that_commit_out_of_order_and_two_sequencers(database: Database)
             with database.writing() as session:
                 for part in range(draw.randrange(1, 40)):
                     audit.record(session, f"writer-{writer}", "thing.done", f"{writer}-{number}-{part}")
-                session.flush()  # the ids are taken; who commits first is left to chance
+                session.flush()  # ids are assigned; the order of commits is random
 
     def keep_sequencing(_: int) -> None:
         while not ended.wait(0.01):
@@ -249,7 +249,7 @@ def test_writers_that_commit_out_of_order_and_two_sequencers(database: Database)
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_an_older_entry_that_is_committed_later_gets_a_later_place(database: Database) -> None:
+def test_an_older_entry_that_is_committed_later_gets_a_later_index(database: Database) -> None:
     with database.writing() as late:
         audit.record(late, "acme", "thing.done", "first id")
         late.flush()

@@ -37,7 +37,7 @@ def policy(**changes: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_the_strictest_promise_counts_by_the_means_of_today(
+def test_the_strictest_promise_applies_with_the_current_means(
     current: dict[str, Any], frozen: list[dict[str, Any]], expected: dict[str, Any]
 ) -> None:
     before = dict(current)
@@ -57,7 +57,7 @@ def change(database: Database, model_id: uuid.UUID, policy: dict[str, Any]) -> N
         change_policy(session, model_id, policy, "test")
 
 
-def test_a_request_keeps_what_it_was_promised(settings: Settings, database: Database) -> None:
+def test_a_request_keeps_its_promised_policy(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     samples.request_deletion(settings, database, 1)
     change(database, model_id, policy(epsilon=1e-3))
@@ -69,21 +69,21 @@ def test_a_request_keeps_what_it_was_promised(settings: Settings, database: Data
     assert claimed(database, model_id).policy == {**LOOSE, "epsilon": 1e-6, "level": "proved"}
 
 
-def test_only_who_came_before_a_change_is_bound_by_the_old_policy(settings: Settings, database: Database) -> None:
+def test_the_old_policy_applies_only_to_earlier_requests(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     change(database, model_id, LOOSE)
     samples.request_deletion(settings, database, 1)
     assert claimed(database, model_id).policy == LOOSE
 
 
-def test_a_stricter_policy_binds_also_who_waits(settings: Settings, database: Database) -> None:
+def test_a_stricter_policy_applies_to_waiting_requests(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     samples.request_deletion(settings, database, 1)
     change(database, model_id, policy(epsilon=1e-9, seconds=60.0))
     assert claimed(database, model_id).policy == policy(epsilon=1e-9, seconds=60.0)
 
 
-def test_what_failed_keeps_its_promise_and_gets_the_new_means(settings: Settings, database: Database) -> None:
+def test_a_failed_request_keeps_its_promise_and_gets_the_new_means(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database, rungs=["influence"])
     failed = samples.request_deletion(settings, database, 1).deletion.id
     with database.writing() as session:
@@ -96,7 +96,7 @@ def test_what_failed_keeps_its_promise_and_gets_the_new_means(settings: Settings
     assert claimed(database, model_id).policy == FIRST
 
 
-def test_what_is_over_is_left_alone(settings: Settings, database: Database) -> None:
+def test_ended_requests_are_left_unchanged(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     cancelled = samples.request_deletion(settings, database, 1).deletion.id
     with database.writing() as session:

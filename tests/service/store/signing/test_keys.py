@@ -78,7 +78,7 @@ def test_processes_that_start_at_once_do_not_collide(settings: Settings) -> None
 def test_after_a_rotation_both_keys_sign_until_the_old_one_is_retired(settings: Settings, database: Database) -> None:
     after = with_key(settings)
     old, new = (StatementSigner(configured.signing_key_bytes()) for configured in (settings, after))
-    with database.writing() as session:  # the old one has never been listed: it is from before there was a list
+    with database.writing() as session:  # the old key was never listed: it is older than the list
         assert keys.rotate(session, old.public_key, new.public_key, "ops") == (old.key_id, new.key_id)
     assert {open_signer(configured, database).key_id for configured in (settings, after)} == {old.key_id, new.key_id}
     with database.writing() as session:
@@ -125,7 +125,7 @@ def test_a_revoked_key_stops_the_start_and_the_date_moves_only_back(settings: Se
         open_signer(settings, database)
 
 
-def test_the_signers_own_key_comes_first_and_is_there_even_unlisted(settings: Settings, database: Database) -> None:
+def test_the_signers_key_comes_first_even_if_it_is_not_listed(settings: Settings, database: Database) -> None:
     older, newer = (open_signer(with_key(settings), database) for _ in range(2))
     unlisted = StatementSigner(with_key(settings).signing_key_bytes())
     with database.reading() as session:
@@ -134,10 +134,10 @@ def test_the_signers_own_key_comes_first_and_is_there_even_unlisted(settings: Se
     assert len(listed(database)) == 2
 
 
-def test_neither_logs_nor_errors_nor_the_audit_trail_hold_a_private_key(
+def test_no_private_key_is_in_logs_errors_or_audit_entries(
     settings: Settings, database: Database, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """By each way it can come, good or damaged."""
+    """For each source of the key, valid or damaged."""
     configure_logging("DEBUG")
     seeds, output = [new_key() for _ in range(6)], ""
     for number, seed in enumerate(seeds):

@@ -14,17 +14,17 @@ def settings(folder: Path, **changes: object) -> Settings:
     return Settings(data_dir=folder, _env_file=None, **changes)  # type: ignore[call-arg, arg-type]
 
 
-def test_key_and_certificate_are_made_once_and_the_key_is_private(tmp_path: Path) -> None:
-    first, again = (ProcessorIdentity.load(settings(tmp_path, processor_domain="lethe.example")) for _ in range(2))
-    assert first.certificate_pem == again.certificate_pem
-    assert first.sign(b"body") == again.sign(b"body") != first.sign(b"another")
+def test_key_and_certificate_are_created_once_and_the_key_is_private(tmp_path: Path) -> None:
+    first, second = (ProcessorIdentity.load(settings(tmp_path, processor_domain="lethe.example")) for _ in range(2))
+    assert first.certificate_pem == second.certificate_pem
+    assert first.sign(b"body") == second.sign(b"body") != first.sign(b"another")
     assert stat.S_IMODE((tmp_path / "opendsr" / "key.pem").stat().st_mode) == 0o600
     certificate = x509.load_pem_x509_certificate(first.certificate_pem.encode())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["lethe.example"]
 
 
-def test_files_from_an_authority_replace_them(tmp_path: Path) -> None:
+def test_files_from_an_authority_are_used_instead(tmp_path: Path) -> None:
     ProcessorIdentity.load(settings(tmp_path / "authority", processor_domain="lethe.example"))
     key, certificate = (tmp_path / "authority" / "opendsr" / name for name in ("key.pem", "certificate.pem"))
     files = {"opendsr_key_file": key, "opendsr_certificate_file": certificate}
@@ -33,7 +33,7 @@ def test_files_from_an_authority_replace_them(tmp_path: Path) -> None:
     assert not (tmp_path / "mine").exists()
 
 
-def test_what_does_not_belong_together_stops_the_start(tmp_path: Path) -> None:
+def test_files_that_do_not_match_are_refused(tmp_path: Path) -> None:
     for name in ("one", "other"):
         ProcessorIdentity.load(settings(tmp_path / name))
     key, certificate = tmp_path / "one" / "opendsr" / "key.pem", tmp_path / "other" / "opendsr" / "certificate.pem"
