@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from datetime import timedelta
+
+from sqlalchemy import func, select
+
+from service.settings import Settings
+from service.store.database import Database
+from service.store.deletions.creation import (
+    NO_SUBJECT_HELD,
+    RECORDS_ERASED,
+    DeletionRequest,
+    Stored,
+    store_deletions,
+)
+from service.store.deletions.opendsr import OpenDsrReference
+from service.store.deletions.views import DeletionView, NamedRecord, find_view
+from service.store.errors import IdempotencyMismatch, NotFound
+from service.store.signing.statements import StatementSigner
+from service.store.tables import AuditEntry, Deletion, DeletionTarget, Record
+from tests import samples
+
+STRANGER = 999
+REFERENCE = OpenDsrReference("acme", uuid.UUID(int=1), b"m" * 32)
+
+
+def request(settings: Settings, *people: int) -> DeletionRequest:
+    lookups = [samples.lookup(settings, person) for person in people]
+    return DeletionRequest("acme", "gdpr", lookups, None, "request-1", window_seconds=60.0)
+
+
+def store(settings: Settings, database: Database, *requests: DeletionRequest) -> Stored:
+    with database.writing() as session:
+        return store_deletions(session, requests, StatementSigner(settings.signing_key_bytes()))
+
+
+def test_a_deletion_waits_in_every_model_that_holds_the_subject(settings: Settings, database: Database) -> None:
+    model_ids = {samples.register_sample(settings, database) for _ in range(2)}
+    stored = store(settings, database, request(settings, 1))
+    (view,) = stored.outcomes
+    assert isinstance(view, DeletionView)
+    assert stored.model_ids == model_ids == {target.model_id for target in view.targets}
+    assert (view.deletion.status, view.deletion.outcome) == ("pending", None)
+    with database.reading() as session:
+        assert find_view(session, view.deletion.id, "acme").commitments == view.commitments
+        waits = {row.not_before - row.received_at for row in session.scalars(select(DeletionTarget))}
+    assert waits == {timedelta(seconds=60)}
+
+
+def test_only_the_named_models_are_reached(settings: Settings, database: Database) -> None:
+    first, _ = (samples.register_sample(settings, database) for _ in range(2))
+    stored = store(settings, database, replace(request(settings, 1), model_ids=[first]))
+    assert stored.model_ids == {first}
+
+
+def test_without_anything_to_forget_a_deletion_is_complete(settings: Settings, database: Database) -> None:
+    samples.register_sample(settings, database)
+    stored = store(settings, database, request(settings, STRANGER))
+    (view,) = stored.outcomes
+    assert isinstance(view, DeletionView)
+    assert (view.deletion.status, view.deletion.outcome) == ("completed", NO_SUBJECT_HELD)
+    assert view.deletion.completed_at == view.deletion.received_at
+    assert stored.model_ids == frozenset()
+    with database.reading() as session:
+        actions = session.scalars(select(AuditEntry.action).where(AuditEntry.concerns == str(view.deletion.id)))
+        assert sorted(actions) == ["absence.certified", "deletion.completed", "deletion.received"]
+
+
+def test_erased_records_leave_nothing_to_forget(settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database)
+    with database.writing() as session:
+        session.delete(session.get_one(Record, (model_id, 3)))
+    erased = replace(request(settings), records=[NamedRecord(model_id, 3)])
+    (view,) = store(settings, database, erased).outcomes
+    assert isinstance(view, DeletionView)
+    assert view.deletion.outcome == RECORDS_ERASED
+
+
+def test_a_request_with_an_unknown_name_is_refused_alone(settings: Settings, database: Database) -> None:
+    model_id, unknown = samples.register_sample(settings, database), uuid.uuid4()
+    last = samples.PEOPLE * samples.ROWS_EACH - 1
+    requests = [
+        replace(request(settings, 1), model_ids=[unknown]),
+        replace(request(settings), records=[NamedRecord(model_id, last), NamedRecord(model_id, last + 1)]),
+        replace(request(settings), model_ids=[unknown], records=[NamedRecord(model_id, 1)]),
+        replace(request(settings), records=[NamedRecord(model_id, last)]),
+    ]
+    *refused, accepted = store(settings, database, *requests).outcomes
+    assert [type(outcome) for outcome in refused] == [NotFound] * 3
+    assert str(refused[1]).startswith("records.1 ")
+    assert isinstance(accepted, DeletionView)
+    with database.reading() as session:
+        assert session.scalar(select(func.count()).select_from(Deletion)) == 1
+
+
+def test_an_opendsr_request_is_stored_once_also_within_one_list(settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database)
+    repeated = replace(request(settings, 1), opendsr=REFERENCE)
+    changed = replace(repeated, opendsr=replace(REFERENCE, body_mac=b"o" * 32))
+    elsewhere = replace(repeated, caller="umbrella", opendsr=replace(REFERENCE, caller="umbrella"))
+    first, second, refused, other = store(settings, database, repeated, repeated, changed, elsewhere).outcomes
+    assert first is second
+    assert isinstance(first, DeletionView)
+    assert isinstance(refused, IdempotencyMismatch)
+    assert isinstance(other, DeletionView)
+    assert other.deletion.id != first.deletion.id
+    later = store(settings, database, repeated)
+    (view,) = later.outcomes
+    assert isinstance(view, DeletionView)
+    assert view.deletion.id == first.deletion.id
+    assert [target.model_id for target in view.targets] == [model_id]
+    assert later.model_ids == frozenset()  # no new work

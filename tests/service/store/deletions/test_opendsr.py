@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from service.settings import Settings
+from service.store.database import Database
+from service.store.deletions.creation import DeletionRequest
+from service.store.deletions.opendsr import (
+    REQUEST_STATUS,
+    OpenDsrReference,
+    find_received,
+    find_request,
+)
+from service.store.deletions.views import DeletionView
+from service.store.errors import IdempotencyMismatch, NotFound
+from service.store.signing.statements import StatementSigner
+from service.store.states import DeletionStatus
+from tests import samples
+
+REFERENCE = OpenDsrReference("acme", uuid.UUID(int=1), b"m" * 32)
+
+
+def store(settings: Settings, database: Database) -> DeletionView:
+    request = DeletionRequest("acme", "gdpr", [samples.lookup(settings, 1)], None, "request-1", 0.0, opendsr=REFERENCE)
+    with database.writing() as session:
+        return samples.store_deletion(session, request, StatementSigner(settings.signing_key_bytes()))
+
+
+def test_a_request_is_found_by_its_caller_only(settings: Settings, database: Database) -> None:
+    deletion_id = store(settings, database).deletion.id
+    with database.reading() as session:
+        assert find_request(session, REFERENCE.subject_request_id, "acme").deletion.id == deletion_id
+        for subject_request_id, caller in ((REFERENCE.subject_request_id, "umbrella"), (uuid.UUID(int=2), "acme")):
+            with pytest.raises(NotFound):
+                find_request(session, subject_request_id, caller)
+
+
+def test_received_requests_are_found_by_caller_and_id(settings: Settings, database: Database) -> None:
+    view = store(settings, database)
+    others = [replace(REFERENCE, caller="umbrella"), replace(REFERENCE, subject_request_id=uuid.UUID(int=2))]
+    with database.reading() as session:
+        received = find_received(session, [REFERENCE, *others])
+        assert find_received(session, []) == {}
+    assert list(received) == [REFERENCE.key]
+    repeated = received[REFERENCE.key].answer(REFERENCE)
+    assert isinstance(repeated, DeletionView)
+    assert repeated.deletion.id == view.deletion.id
+
+
+def test_another_body_is_refused(settings: Settings, database: Database) -> None:
+    store(settings, database)
+    with database.reading() as session:
+        received = find_received(session, [REFERENCE])
+    changed = replace(REFERENCE, body_mac=b"o" * 32)
+    assert isinstance(received[REFERENCE.key].answer(changed), IdempotencyMismatch)
+
+
+def test_every_status_has_one_of_opendsr() -> None:
+    assert set(REQUEST_STATUS) == set(DeletionStatus)
