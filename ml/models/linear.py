@@ -54,17 +54,12 @@ class LinearRegression:
     def log_prior(self, theta: Tensor) -> Tensor:
         return self._prior.log_density(theta)
 
-    def exact_posterior(self, data: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and covariance of the exact posterior, which is Gaussian but not mean field."""
-        self.check_data(data)
-        precision = self._precision(data)
-        return self._solved_mean(precision, data), torch.linalg.inv(precision)
-
     def optimum(self, data: Tensor) -> MeanFieldGaussian:
         """Return the minimum of the energy in closed form: the target of training and of forgetting."""
         self.check_data(data)
         precision = self._precision(data)
-        return MeanFieldGaussian(self._solved_mean(precision, data), precision.diagonal().rsqrt())
+        mean = solve(precision, data[:, -1] @ data[:, :-1] / self.noise_std**2).x
+        return MeanFieldGaussian(mean, precision.diagonal().rsqrt())
 
     def initial(self, data: Tensor, seed: int) -> MeanFieldGaussian:
         """Return the prior. The energy is convex, so the seed has no effect."""
@@ -103,9 +98,6 @@ class LinearRegression:
         precision = features.T @ features / self.noise_std**2
         precision.diagonal().add_(self.prior_std**-2)
         return (precision + precision.T) / 2
-
-    def _solved_mean(self, precision: Tensor, data: Tensor) -> Tensor:
-        return solve(precision, data[:, -1] @ data[:, :-1] / self.noise_std**2).x
 
     def _rounding(self, posterior: MeanFieldGaussian, data: Tensor) -> Rounding:
         """Return the a-priori error of an expansion.

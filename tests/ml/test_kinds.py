@@ -12,6 +12,7 @@ from ml.kinds import gains_from_threads, stored_kind
 from ml.ladder import network, samples, variational
 from ml.models.linear import LinearRegression
 from ml.models.mlp import MLP
+from tests.ml.exact_posterior import exact_posterior
 from tests.ml.networks import learnable_rows
 from vocabulary.posterior_kinds import POSTERIOR_KINDS, POSTERIOR_TENSORS
 
@@ -23,7 +24,7 @@ LOOSE = ml.Policy(1.0, level="estimated", rungs=("influence",))
 
 
 def sample_set() -> ml.SampleSet:
-    mean, covariance = FAMILY.exact_posterior(ROWS)
+    mean, covariance = exact_posterior(FAMILY, ROWS)
     noise = torch.randn(2000, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     return ml.SampleSet(mean + noise @ torch.linalg.cholesky(covariance).T, torch.arange(4).repeat_interleave(500))
 

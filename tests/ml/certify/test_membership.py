@@ -11,6 +11,7 @@ from ml.certify.membership import attack, audit_membership, membership_scores
 from ml.errors import InvalidInput, NumericalFailure
 from ml.models.linear import LinearRegression
 from ml.models.mlp import MLP
+from tests.ml.exact_posterior import exact_posterior
 
 DIMENSIONS = 30
 FAMILY = LinearRegression(DIMENSIONS, noise_std=1.0, prior_std=3.0)
@@ -28,7 +29,7 @@ def regression_rows(rows: int, seed: int) -> Tensor:
 
 
 def exact_draws(data: Tensor, seed: int, draws: int = 200) -> Tensor:
-    mean, covariance = FAMILY.exact_posterior(data)
+    mean, covariance = exact_posterior(FAMILY, data)
     exact: Tensor = mean + normal(draws, DIMENSIONS, seed=seed) @ torch.linalg.cholesky(covariance).T
     return exact
 

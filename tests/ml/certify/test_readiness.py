@@ -14,6 +14,7 @@ from ml.models.network_energy import NetworkEnergy, frozen_draws
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 from tests.ml.conftest import Scene, saddle
+from tests.ml.exact_posterior import exact_posterior
 from tests.ml.networks import TINY, OneLayer, dense_gauss_newton, learnable_rows, minimised
 
 FAMILY = LinearRegression(dimensions=3, noise_std=0.5, prior_std=1.0)
@@ -29,7 +30,7 @@ def rows(n: int = 200) -> torch.Tensor:
 
 def samples(width: float = 1.0, chains: int = 4, each: int = 1000, apart: float = 0.0) -> SampleSet:
     """Independent draws of the exact posterior, optionally wider or with chains that are apart."""
-    mean, covariance = FAMILY.exact_posterior(rows())
+    mean, covariance = exact_posterior(FAMILY, rows())
     noise = torch.randn(chains * each, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     chain = torch.arange(chains).repeat_interleave(each)
     offsets = width * noise @ torch.linalg.cholesky(covariance).T
@@ -49,7 +50,7 @@ def test_the_curvature_is_in_units_of_the_posterior() -> None:
     """In the natural metric the widths of a regression have curvature 1, so its means decide."""
     data = rows()
     optimum = FAMILY.optimum(data)
-    hessian = torch.linalg.inv(FAMILY.exact_posterior(data)[1])
+    hessian = torch.linalg.inv(exact_posterior(FAMILY, data)[1])
     least = float(torch.linalg.eigvalsh(hessian * optimum.std * optimum.std.unsqueeze(1))[0])
     assert least < 0.95
     assert check_variational(FAMILY, optimum, data).numbers["lambda_min"] == pytest.approx(least, rel=1e-9)
@@ -81,7 +82,7 @@ def test_the_residual_of_a_mean_is_in_units_of_the_posterior() -> None:
     optimum = FAMILY.optimum(data)
     gap = torch.tensor([0.01, 0.0, 0.0], dtype=torch.float64) * optimum.std
     readiness = check_variational(FAMILY, MeanFieldGaussian(optimum.mean + gap, optimum.std), data)
-    hessian = torch.linalg.inv(FAMILY.exact_posterior(data)[1])
+    hessian = torch.linalg.inv(exact_posterior(FAMILY, data)[1])
     assert readiness.numbers["residual"] == pytest.approx(float((optimum.std * (hessian @ gap)).norm()), rel=1e-9)
     assert readiness.levels == ("proved",)
     assert 4.9e-5 < readiness.distance < 5.2e-5

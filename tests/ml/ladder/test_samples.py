@@ -13,6 +13,7 @@ from ml.ladder.policy import Policy
 from ml.ladder.samples import forget
 from ml.models.linear import LinearRegression
 from ml.posteriors.sample_set import SampleSet
+from tests.ml.exact_posterior import exact_posterior
 from vocabulary.rungs import RungName
 
 FAMILY = LinearRegression(dimensions=2, noise_std=1.0, prior_std=1.0)
@@ -24,7 +25,7 @@ def rows(n: int = 300) -> torch.Tensor:
 
 
 def samples(data: torch.Tensor, width: float = 1.0) -> SampleSet:
-    mean, covariance = FAMILY.exact_posterior(data)
+    mean, covariance = exact_posterior(FAMILY, data)
     noise = torch.randn(2000, 2, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     offsets = width * noise @ torch.linalg.cholesky(covariance).T
     return SampleSet(mean + offsets, torch.arange(4).repeat_interleave(500))
@@ -32,13 +33,13 @@ def samples(data: torch.Tensor, width: float = 1.0) -> SampleSet:
 
 def mirrored(data: torch.Tensor) -> SampleSet:
     """Return samples with their mirror images: their mean is exact, without the error of a finite number."""
-    drawn, (mean, _) = samples(data), FAMILY.exact_posterior(data)
+    drawn, (mean, _) = samples(data), exact_posterior(FAMILY, data)
     return SampleSet(torch.cat([drawn.samples, 2 * mean - drawn.samples]), drawn.chain.repeat(2))
 
 
 def gradient_norm(data: torch.Tensor, theta: torch.Tensor) -> float:
     """Return the norm of the gradient in closed form: the potential is quadratic around the exact mean."""
-    mean, covariance = FAMILY.exact_posterior(data)
+    mean, covariance = exact_posterior(FAMILY, data)
     return float(torch.linalg.solve(covariance, theta - mean).norm())
 
 
@@ -57,7 +58,7 @@ def test_a_large_group_needs_the_full_map_which_is_exact() -> None:
     outcome = forget(FAMILY, samples(data), data, torch.arange(120), policy, lambda phase, _: phases.append(phase))
     assert [rung.name for rung in outcome.rungs] == ["influence", "newton"]
     assert outcome.rungs[0].epsilon > 1e-6 >= outcome.certificate.epsilon
-    mean, covariance = FAMILY.exact_posterior(data[120:])
+    mean, covariance = exact_posterior(FAMILY, data[120:])
     gap = torch.linalg.solve(torch.linalg.cholesky(covariance), outcome.posterior.mean - mean)
     assert float(gap.norm()) < 4 * math.sqrt(2 / 2000)
     assert phases == ["diagnostics", "influence", "newton", "done"]
@@ -80,7 +81,7 @@ def test_the_full_map_reaches_a_zero_gradient() -> None:
     assert [step.rung for step in steps] == ["influence", "newton"]
     first, whole = (step.residual for step in steps)
     # Doing nothing leaves the whole gradient of the forgotten rows, the first order a part of it, the full map none.
-    assert gradient_norm(data[120:], FAMILY.exact_posterior(data)[0]) > first > 1e-3
+    assert gradient_norm(data[120:], exact_posterior(FAMILY, data)[0]) > first > 1e-3
     assert whole < 1e-9 * first
     assert steps[0].seconds < steps[1].seconds
 
@@ -93,7 +94,7 @@ def test_a_policy_that_requires_a_proof_needs_new_chains() -> None:
     assert [rung.name for rung in outcome.rungs] == [step.rung for step in steps] == ["retrain"]
     assert steps[0].residual == pytest.approx(gradient_norm(data[3:], outcome.posterior.mean), rel=1e-6)
     assert (outcome.certificate.level, outcome.certificate.epsilon, outcome.policy_met) == ("retrained", 0.0, True)
-    mean, covariance = FAMILY.exact_posterior(data[3:])
+    mean, covariance = exact_posterior(FAMILY, data[3:])
     assert torch.allclose(outcome.posterior.mean, mean, rtol=0, atol=0.2 * float(covariance.diagonal().max().sqrt()))
 
 
