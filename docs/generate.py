@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from typer.models import ArgumentInfo, CommandInfo, OptionInfo
 
+from docs.certificate_fields import certificate_page
 from lethe.cli.main import app as lethe
 from service.app import create_app
 from service.http import errors
@@ -33,7 +34,12 @@ def main() -> None:
 
 def pages() -> Mapping[str, str]:
     """Return the text of each generated page by its file name."""
-    return {"settings.md": settings_page(), "cli.md": cli_page(), "api.md": api_page()}
+    return {
+        "settings.md": settings_page(),
+        "cli.md": cli_page(),
+        "api.md": api_page(),
+        "certificate.md": certificate_page(),
+    }
 
 
 def settings_page() -> str:
@@ -130,7 +136,9 @@ def _parameter_row(parameter: inspect.Parameter, hint: Any) -> tuple[str, ...]:
     details = [item for item in get_args(hint) if isinstance(item, ArgumentInfo | OptionInfo)]
     info = details[0] if details else ArgumentInfo()
     if isinstance(info, OptionInfo):
-        name = (info.param_decls or [f"--{parameter.name.replace('_', '-')}"])[0]
+        # In an annotation, typer.Option takes the first spelling for a default.
+        spellings = [info.default, *(info.param_decls or ()), f"--{parameter.name.replace('_', '-')}"]
+        name = next(spelling for spelling in spellings if isinstance(spelling, str))
     else:
         name = info.metavar or parameter.name.upper()
     description, _, default = (info.help or "").partition("[default: ")

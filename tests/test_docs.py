@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.generate import REFERENCE, pages
+from docs.generate import REFERENCE, cli_page, pages
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")])
@@ -79,7 +79,7 @@ def test_the_readme_has_the_two_commands() -> None:
     assert "    make test " in readme
 
 
-@pytest.mark.parametrize("name", ["settings.md", "cli.md", "api.md"])
+@pytest.mark.parametrize("name", ["settings.md", "cli.md", "api.md", "certificate.md"])
 def test_generated_pages_are_current(name: str) -> None:
     assert (REFERENCE / name).read_text() == pages()[name], "run `make docs` and commit the page"
 
@@ -87,3 +87,16 @@ def test_generated_pages_are_current(name: str) -> None:
 def test_every_setting_has_a_description() -> None:
     rows = [line for line in pages()["settings.md"].splitlines() if line.startswith("| `")]
     assert [row.split("|")[1] for row in rows if not row.split("|")[5].strip()] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("delete", ["--regulation", "--model", "--json"]),
+        ("certificate get", ["--out", "--as"]),
+        ("key rotate", ["--data-dir", "--print"]),
+    ],
+)
+def test_options_are_spelled_as_typed(command: str, options: list[str]) -> None:
+    section = cli_page().partition(f"## `lethe {command}`\n")[2].partition("\n## ")[0]
+    assert [option for option in options if f"| `{option}` |" not in section] == []
