@@ -53,6 +53,7 @@ fuzz: setup
 	@$(IN_ROOT) exec env FUZZ_SECONDS=75 .venv/bin/pytest -m "" -s tests/service/fuzz $(ARGS)
 
 docs: setup
+	$(RUN)/python -m vocabulary.certificate_schema
 	$(RUN)/python -m docs.generate
 
 bench: setup

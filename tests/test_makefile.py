@@ -218,7 +218,7 @@ def test_every_target_runs_its_command_in_the_root(ready: Copy) -> None:
         "demo": ["lethe demo"],
         "up": ["lethe up"],
         "bench": ["lethe bench forget"],
-        "docs": ["python -m docs.generate"],
+        "docs": ["python -m vocabulary.certificate_schema", "python -m docs.generate"],
         "test": ["pytest -m not soak -n 3 --dist worksteal --durations=10"],
         "soak": ["pytest -m soak -n 2 --dist worksteal"],
         "fuzz": ["pytest -m  -s tests/service/fuzz"],
