@@ -56,7 +56,7 @@ def forget(
 
 
 def readiness(model: Model, posterior: Posterior, data: Tensor) -> Readiness:
-    """Report which certificates a posterior allows as it stands, and what would improve them."""
+    """Report which certificates a posterior allows now, and how to improve them."""
     return _kind(model, posterior).readiness(model, posterior, data)
 
 

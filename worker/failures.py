@@ -71,7 +71,7 @@ KINDS = (  # the first match counts
 
 
 def classify(error: Exception, batch_id: uuid.UUID) -> Failure:
-    """Return what to do about an error."""
+    """Return the failure that an error means for its batch."""
     for kind in KINDS:
         if kind.matches(error):
             return Failure(kind.reason or str(error), kind.permanent, kind.splits)

@@ -87,7 +87,7 @@ def forget_samples(
     recipe: PaperRecipe = PAPER_RECIPE,
     rows_at_once: int = ROWS_AT_ONCE,
 ) -> Tensor:
-    """Remove rows by the paper's MCMC forgetting, in the order of `forgotten`: it shifts all rows of `samples` alike.
+    """Remove rows by the paper's MCMC forgetting, in the order of `forgotten`: all rows of `samples` shift equally.
 
     The stored samples represent the posterior. (The authors' program continues its chain meanwhile, on data that still
     contain the forgotten rows.)

@@ -107,7 +107,7 @@ def paper_forget_network_samples(
     recipe: PaperNetworkRecipe,
     on_group: OnGroup | None = None,
 ) -> PaperSamplesResult:
-    """Remove rows by the paper's MCMC forgetting, in the order of `forgotten`: all `samples` shift alike."""
+    """Remove rows by the paper's MCMC forgetting, in the order of `forgotten`: all `samples` shift equally."""
     retained_rows_of_samples(network, samples, data, forgotten)
 
     def theta(drift: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ judged on other rows, by the energy that it should lower,
 
     F̃(Δ) = F(Δ, R) - (∇F(0, R) + g)ᵀΔ
 
-which is F on the retained rows, tilted so that its slope at Δ = 0 is -g: the slope that training left is nobody's
+which is F on the retained rows, tilted so that its slope at Δ = 0 is -g: the slope left by training is no row's
 influence, and stays. The damping is the one with the largest decrease of F̃, and that decrease must be a fair part of
 what the quadratic model predicts. τ is in units of the posterior's own precision, since a constant would mean something
 different for every weight.
@@ -219,7 +219,7 @@ def trusted_step(
 def _most_trusted(attempt: Callable[[float], _Trial], recipe: NetworkRecipe) -> _Trial:
     """Return the trial with the largest decrease of the energy among those that fall as predicted.
 
-    The smallest damping may have the largest decrease by luck alone. A larger one leads to where the quadratic model is
+    The smallest damping may have the largest decrease by luck alone. A larger one stays where the quadratic model is
     right, and costs no product.
     """
     trials = [attempt(recipe.damping), attempt(_GROWTH * recipe.damping)]

@@ -7,7 +7,7 @@ With m, m' the modes on S and on R, and Σ = H⁻¹, Σ' = H'⁻¹ the Laplace c
     affine_map_matrix_free  T(θ) = θ + H⁻¹ḡ + ½ H⁻¹ ΔH (θ - θ̄)                ḡ = Σ_{S'} ∇h(θ̄), ΔH = Σ_{S'} ∇²h(θ̄)
 
 A is the optimal-transport map between the two Gaussians (M. Knott and C. Smith, 1984): symmetric, positive definite,
-AΣA = Σ'; exact, whatever the subset, where the potential is quadratic.
+AΣA = Σ'. It is exact for any subset if the potential is quadratic.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The rung loop that all ladders share: try rungs, from the cheapest to retraining, until a policy is met.
 
-A rung that fails is recorded and costs only time: the loop goes on with the next one.
+A rung that fails is recorded and costs only time: the loop continues with the next one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a model's owner demands of forgetting: how small a bound, how sure, by which means and in what time."""
+"""Policy of a model: the bound, level, rungs and time that its owner requires of forgetting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vocabulary.rungs import RUNGS, RungName
 
 @dataclass(frozen=True)
 class Policy:
-    """`seconds` is the budget: no rung, and no Newton step, is begun after it."""
+    """Requirements of a model's owner. `seconds` is the budget: no rung and no Newton step starts after it."""
 
     epsilon: float
     level: Level = "proved"
@@ -30,7 +30,7 @@ class Policy:
         if self.seconds is not None and not 0 < self.seconds < math.inf:
             raise InvalidInput(f"seconds are {self.seconds}: pass a positive finite budget, or none")
         if self.level == "retrained" and "retrain" not in self.rungs:
-            raise InvalidInput("the level 'retrained' is required but the rung 'retrain' not allowed: allow it")
+            raise InvalidInput("the level 'retrained' is required but the rung 'retrain' is not allowed: allow it")
 
     def met_by(self, certificate: Certificate) -> bool:
         return certificate.epsilon <= self.epsilon and is_at_least(certificate.level, self.level)

@@ -79,7 +79,7 @@ class _Ladder:
         return self._mapped("newton", affine_map, "cholesky")
 
     def retrain(self, _: _Samples | None) -> _Samples:
-        """Run safe chains from the mode that Newton's method reaches from the samples' mean, which tells the basin."""
+        """Run safe chains from the mode of the basin that contains the samples' mean, found by Newton's method."""
         generator = torch.Generator().manual_seed(_SEED)
         drawn = sample(self.likelihood, self.retained, self.before.mean, SAFE_SGLD, generator)
         return self._candidate("retrain", drawn.sample_set, certify_resampled(drawn, len(self.retained)))

@@ -43,8 +43,8 @@ class Krylov:
     @property
     def tridiagonal(self) -> Tensor:
         diagonal = torch.tensor(self._diagonal, dtype=torch.float64)
-        beside = torch.tensor(self._off_diagonal[:-1], dtype=torch.float64)
-        return diagonal.diag() + beside.diag(1) + beside.diag(-1)
+        off_diagonal = torch.tensor(self._off_diagonal[:-1], dtype=torch.float64)
+        return diagonal.diag() + off_diagonal.diag(1) + off_diagonal.diag(-1)
 
     def grow(self) -> None:
         """Add a direction, by one product."""

@@ -53,6 +53,6 @@ def test_a_version_is_loaded_with_its_model_posterior_and_rows(
     assert loaded.never_seen is not None
     assert loaded.never_seen.shape == (5, 2)
     assert loading.load_model(context.artifacts, model_id, *stored, *digests).never_seen is None
+    context.artifacts.path(model_id, version.posterior_digest).write_bytes(b"other bytes")
     with pytest.raises(ArtifactDamaged):
-        context.artifacts.path(model_id, version.posterior_digest).write_bytes(b"other bytes")
         loading.load_model(context.artifacts, model_id, *stored, *digests)
