@@ -26,6 +26,7 @@ from service.routes import (
     log,
     models,
     opendsr,
+    schemas,
     system,
 )
 from service.settings import Settings
@@ -70,7 +71,7 @@ def create_app(settings: Settings) -> FastAPI:
     errors.install(app)
     app.add_exception_handler(HTTPException, _render_error)
     app.add_exception_handler(Exception, _render_crash)
-    for module in (bulk, deletions, downloads, log, models, jobs, callbacks, audit, system):
+    for module in (bulk, deletions, downloads, log, models, jobs, callbacks, audit, schemas, system):
         app.include_router(module.router)
     for router in (opendsr.public, opendsr.v1, opendsr.router):
         app.include_router(router)

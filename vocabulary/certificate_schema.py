@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
+from vocabulary.bound import EarlierConstants
 from vocabulary.certificate import AbsenceStatement, Bundle, CertificateStatement, ReceiptStatement
 
 SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
@@ -23,6 +24,7 @@ def certificate_schema() -> dict[str, Any]:
     models = [(model, "serialization") for model in (Bundle, *STATEMENTS)]
     _, generated = models_json_schema(models, by_alias=True, ref_template="#/$defs/{model}")  # type: ignore[arg-type]
     definitions = _plain(generated["$defs"])
+    del definitions[EarlierConstants.__name__]  # read, but never issued
     definitions["Statement"] = {"oneOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in STATEMENTS]}
     definitions["Envelope"]["properties"]["payload"]["contentSchema"] = {"$ref": "#/$defs/Statement"}
     return {

@@ -58,6 +58,7 @@ TABLE: dict[tuple[str, str], set[Role] | None] = {
     ("GET", "/api/v1/audit/bounds"): {O, A},
     ("GET", "/api/v1/audit/models"): {O, A},
     ("GET", "/api/v1/audit/summaries"): {O, A},
+    ("GET", "/api/v1/schemas/certificate"): ANYBODY,
     ("GET", "/healthz"): ANYBODY,
     ("GET", "/readyz"): ANYBODY,
     ("GET", "/metrics"): ANYBODY,
