@@ -17,14 +17,14 @@ from service.store.database import Database
 from service.store.states import Role
 from tests.waiting import wait_until
 
-# One for all: a client of its own for each call would read the list of authorities anew, for a tenth of a second.
-# No connection is kept, since each test has its own server.
+# One client for all tests: creating one loads the certificate authorities, which takes a tenth of a second.
+# It keeps no connections, since each test has its own server.
 CLIENT = httpx.Client(timeout=30, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
 
 
 @dataclass(frozen=True)
 class Api:
-    """A real server on a real port, and a token for each role."""
+    """A real server on a real port, with a token for each role."""
 
     url: str
     tokens: dict[Role, str]
@@ -32,10 +32,10 @@ class Api:
     def call(
         self, role: Role | None, method: str, path: str, headers: dict[str, str] | None = None, **options: object
     ) -> httpx.Response:
-        sent = dict(headers or {})
+        request_headers = dict(headers or {})
         if role is not None:
-            sent["Authorization"] = f"Bearer {self.tokens[role]}"
-        return CLIENT.request(method, self.url + path, headers=sent, **options)  # type: ignore[arg-type]
+            request_headers["Authorization"] = f"Bearer {self.tokens[role]}"
+        return CLIENT.request(method, self.url + path, headers=request_headers, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Deletions put straight into the database, to list and filter: many, old or late, as no API call could make them."""
+"""Deletions inserted directly: many, old or late, as no API call could create them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def add_rows(database: Database, count: int, model_id: uuid.UUID | None = None, **columns: Any) -> list[uuid.UUID]:
-    """`count` deletions, two at each minute from START on (ties test the order). Returns their ids, newest first."""
+    """Add `count` deletions, two per minute from START (ties test the order). Return their ids, newest first."""
     rows = [_row(number, **columns) for number in range(count)]
     with database.writing() as session:
         session.add_all(rows)
@@ -29,6 +29,11 @@ def add_rows(database: Database, count: int, model_id: uuid.UUID | None = None, 
 
 def _row(number: int, **columns: Any) -> Deletion:
     received_at = START + timedelta(minutes=number // 2)
-    plain = {"caller": "acme-compliance", "regulation": "gdpr", "status": "pending", "request_id": f"r{number}"}
+    defaults = {
+        "caller": "acme-compliance",
+        "regulation": "gdpr",
+        "status": "pending",
+        "request_id": f"r{number}",
+    }
     times = {"received_at": received_at, "due_at": received_at + timedelta(days=31)}
-    return Deletion(id=uuid.uuid4(), **{**plain, **times, **columns})
+    return Deletion(id=uuid.uuid4(), **{**defaults, **times, **columns})

@@ -1,6 +1,6 @@
-"""Sent with every request, an identity is nowhere afterwards: not in a table, in Redis, in a log or an answer.
+"""An identity sent with every request is stored nowhere: not in tables, Redis, logs or answers.
 
-tests/end_to_end/test_canary.py goes on with workers, files and callbacks.
+tests/end_to_end/test_canary.py covers workers, files and callbacks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EMAIL = CANARIES["email"]
 
 @pytest.mark.parametrize("kind", CANARIES)
 @pytest.mark.parametrize("encoding", [*ENCODINGS, "base64 at 0", "base64 at 1", "base64 at 2"])
-def test_the_scanner_finds_each_canary_in_each_disguise(kind: str, encoding: str) -> None:
+def test_the_scanner_finds_each_canary_in_each_encoding(kind: str, encoding: str) -> None:
     value = CANARIES[kind].encode()
     if encoding.startswith("base64"):
         hidden = base64.b64encode(b"x" * int(encoding[-1]) + value + b"and so on")
@@ -41,19 +41,19 @@ def settings(settings: Settings, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def _stumbling(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = IdentityHasher.lookup
+def _crashing_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = IdentityHasher.lookup
 
     def lookup(hasher: IdentityHasher, identity: Identity) -> bytes:
         if identity.value == CRASHING:
             raise ValueError(f"cannot make anything of {identity.value!r}")
-        return sound(hasher, identity)
+        return original(hasher, identity)
 
     monkeypatch.setattr(IdentityHasher, "lookup", lookup)
 
 
-@pytest.mark.usefixtures("_stumbling")
-def test_no_door_lets_an_identity_through(
+@pytest.mark.usefixtures("_crashing_lookup")
+def test_no_route_leaks_an_identity(
     capfd: pytest.CaptureFixture[str], api: Api, database: Database, broker: str
 ) -> None:
     configure_logging("DEBUG", sees_identities=True)
@@ -65,21 +65,21 @@ def test_no_door_lets_an_identity_through(
     client = redis.Redis.from_url(broker.replace("redis+socket://", "unix://"))
     stored = [*table_contents(database), *redis_contents(client)]
     assert {"table subjects", "table deletions", "table idempotency_keys", "redis b'lethe.cpu'"} <= {
-        at for at, _ in stored
+        name for name, _ in stored
     }
-    assert {at: found for at, content in stored if (found := find_leaks(content))} == {}
+    assert {name: leaks for name, content in stored if (leaks := find_leaks(content))} == {}
     logged = capfd.readouterr()
     assert logged.out.count("request.crashed") == 5
     assert "in lookup" in logged.out
     assert find_leaks((logged.out + logged.err).encode()) == set()
-    _found_if_planted(database, client)
+    _assert_planted_canaries_are_detected(database, client)
 
 
-def _found_if_planted(database: Database, client: redis.Redis) -> None:
+def _assert_planted_canaries_are_detected(database: Database, client: redis.Redis) -> None:
     with database.writing() as session:
         audit.record(session, EMAIL, "test", "nobody")
     client.lpush("planted", base64.b64encode(EMAIL.encode()))
-    found = {at for at, content in [*table_contents(database), *redis_contents(client)] if find_leaks(content)}
+    names = {name for name, content in [*table_contents(database), *redis_contents(client)] if find_leaks(content)}
     client.delete("planted")
     client.close()
-    assert found == {"table audit_entries", "redis b'planted'"}
+    assert names == {"table audit_entries", "redis b'planted'"}

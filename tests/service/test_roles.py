@@ -1,4 +1,4 @@
-"""Who may do what, as a table written by hand: each role, and nobody, at each route of the app."""
+"""Permissions of each role, and of callers without a token, at each route: a table written by hand."""
 
 from __future__ import annotations
 
@@ -80,27 +80,27 @@ TABLE: dict[tuple[str, str], set[Role] | None] = {
 }
 
 
-def served(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
+def served_routes(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
     for route in routes:
-        included = getattr(route, "original_router", None)  # newer FastAPI keeps a router that was included whole
+        included = getattr(route, "original_router", None)  # newer FastAPI keeps included routers as a whole
         if included is not None:
-            yield from served(included.routes)
+            yield from served_routes(included.routes)
         elif not isinstance(route, Mount):  # scripts and styles of the pages
             yield from ((method, route.path) for method in route.methods)  # type: ignore[attr-defined]
 
 
 def test_the_table_has_each_route_of_the_app_and_no_other(settings: Settings) -> None:
-    assert set(served(create_app(settings).routes)) == set(TABLE)
+    assert set(served_routes(create_app(settings).routes)) == set(TABLE)
 
 
-def test_each_role_and_nobody_at_each_route(api: Api) -> None:
-    found = {(route, role): verdict(call(api, role, *route)) for route in TABLE for role in (*Role, None)}
+def test_each_route_admits_its_roles(api: Api) -> None:
+    verdicts = {(route, role): verdict(call(api, role, *route)) for route in TABLE for role in (*Role, None)}
     expected = {
         (route, role): "in" if allowed is ANYBODY or role in allowed else "unknown" if role is None else "refused"
         for route, allowed in TABLE.items()
         for role in (*Role, None)
     }
-    assert found == expected
+    assert verdicts == expected
 
 
 def call(api: Api, role: Role | None, method: str, path: str) -> httpx.Response:
@@ -112,18 +112,18 @@ def call(api: Api, role: Role | None, method: str, path: str) -> httpx.Response:
 
 
 def verdict(answer: httpx.Response) -> str:
-    """Let in, whatever came of it; refused for the role; or unknown, without a token that counts."""
+    """Return "in" if the role is admitted, "refused" if not, "unknown" without a valid token."""
     assert answer.status_code < 500
     if answer.status_code == 401:
         return "unknown"
     if answer.status_code != 403 or "imports-off" in answer.text:
         return "in"
-    told = "role-forbidden" in answer.text or '"reason":"forbidden"' in answer.text
-    assert told or answer.request.method == "HEAD", answer.text
+    is_role_error = "role-forbidden" in answer.text or '"reason":"forbidden"' in answer.text
+    assert is_role_error or answer.request.method == "HEAD", answer.text
     return "refused"
 
 
-def test_a_token_that_is_none_counts_as_no_token(api: Api) -> None:
+def test_an_unknown_token_counts_as_no_token(api: Api) -> None:
     stranger = Api(api.url, dict.fromkeys(Role, str(uuid.uuid4())))
     guarded = [route for route, allowed in TABLE.items() if allowed is not ANYBODY]
     assert {verdict(call(stranger, Role.OPERATOR, *route)) for route in guarded} == {"unknown"}

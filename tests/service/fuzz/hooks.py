@@ -1,4 +1,4 @@
-"""What schemathesis cannot know of our API from its document alone. Run inside schemathesis, by schemathesis.toml."""
+"""Hooks for what the OpenAPI document cannot express. Loaded by schemathesis through schemathesis.toml."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ schemathesis.openapi.format(
 
 
 @schemathesis.serializer(MEDIA_TYPE)
-def lines_to_send(_: schemathesis.SerializationContext, value: Any) -> bytes:
-    """The document's schema is that of a line; its example is text already."""
+def serialize_lines(_: schemathesis.SerializationContext, value: Any) -> bytes:
+    """Serialize one line, which the schema describes. The example is text already."""
     return value.encode() if isinstance(value, str) else json.dumps(value).encode()
 
 
 @schemathesis.deserializer(MEDIA_TYPE)
-def first_line(_: schemathesis.DeserializationContext, response: schemathesis.Response) -> Any:
-    """Each line is held against its schema; the first also by schemathesis."""
+def deserialize_lines(_: schemathesis.DeserializationContext, response: schemathesis.Response) -> Any:
+    """Validate every line; return the first for schemathesis to validate."""
     lines = response.content.splitlines()
     for line in lines:
         LINES.validate_json(line)
@@ -37,7 +37,7 @@ def first_line(_: schemathesis.DeserializationContext, response: schemathesis.Re
 
 @schemathesis.hook
 def before_call(_: schemathesis.HookContext, case: schemathesis.Case, __: dict[str, Any]) -> None:
-    """A key or an id that another request has used is refused, as it shall be: valid requests get fresh ones."""
+    """Give valid requests fresh keys and ids, since repeated ones are refused by design."""
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return
     if case.headers and "idempotency-key" in case.headers:

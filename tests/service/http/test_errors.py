@@ -1,4 +1,4 @@
-"""The table of errors, one request for each row that a caller can reach."""
+"""The table of errors: one request for each row that a caller can reach."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ UNKNOWN = uuid.UUID("00000000-0000-4000-8000-000000000000")
     ],
 )
 def test_each_error_is_a_problem(api: Api, role: Role | None, method: str, path: str, status: int, slug: str) -> None:
-    sent = {"json": {"subjects": [{"identity_type": "email", "identity_value": "a@example.org"}]}}
-    answer = api.call(role, method, path, **(sent if method == "POST" else {}))
+    body = {"json": {"subjects": [{"identity_type": "email", "identity_value": "a@example.org"}]}}
+    answer = api.call(role, method, path, **(body if method == "POST" else {}))
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
     problem = answer.json()
@@ -51,7 +51,7 @@ def test_each_error_is_a_problem(api: Api, role: Role | None, method: str, path:
     ("path", "methods"),
     [("/api/v1/deletions", "GET, POST"), (f"/api/v1/deletions/{UNKNOWN}", "DELETE, GET"), ("/v2/requests", "POST")],
 )
-def test_a_refused_method_is_told_all_that_the_path_takes(api: Api, path: str, methods: str) -> None:
+def test_a_wrong_method_is_answered_with_the_allowed_ones(api: Api, path: str, methods: str) -> None:
     answer = api.call(None, "OPTIONS", path)
     assert (answer.status_code, answer.headers["Allow"]) == (405, methods)
 
@@ -73,7 +73,7 @@ def test_a_revoked_token_is_refused(api: Api, database: object) -> None:
     assert api.call(Role.OPERATOR, "GET", f"/api/v1/deletions/{UNKNOWN}").status_code == 401
 
 
-def test_a_body_that_announces_too_much_is_refused(api: Api, settings: Settings) -> None:
+def test_a_body_with_too_large_a_content_length_is_refused(api: Api, settings: Settings) -> None:
     answer = api.call(Role.COMPLIANCE, "POST", "/api/v1/deletions", content=b"x" * (settings.max_body_bytes + 1))
     assert (answer.status_code, answer.json()["type"]) == (413, "urn:lethe:problem:too-large")
 
@@ -90,13 +90,13 @@ def test_a_body_that_grows_too_large_is_refused(api: Api, settings: Settings) ->
 @pytest.mark.parametrize(
     ("path", "shape"), [("/api/v1/deletions", "type"), (f"/v2/requests/{UNKNOWN}", "error")], ids=["native", "opendsr"]
 )
-def test_a_crash_is_told_in_the_words_of_the_path(
+def test_a_crash_is_reported_in_the_format_of_the_path(
     api: Api, monkeypatch: pytest.MonkeyPatch, path: str, shape: str
 ) -> None:
     def crash(*_: object) -> None:
         raise RuntimeError("broken")
 
-    configure_logging("INFO", sees_identities=True)  # unconfigured, structlog paints every local variable
+    configure_logging("INFO", sees_identities=True)  # otherwise structlog would print all local variables
 
     monkeypatch.setattr("service.store.deletions.listing.find_page", crash)
     monkeypatch.setattr("service.store.deletions.opendsr.find_request", crash)
@@ -115,9 +115,11 @@ def test_malformed_json_is_a_problem(api: Api) -> None:
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:lethe:problem:invalid-request")
 
 
-def test_the_table_maps_every_store_error_a_route_can_meet() -> None:
+def test_the_table_has_every_store_error_that_a_route_can_raise() -> None:
     internal = {store.StoreError, store.ArtifactDamaged, store.LeaseLost, store.PolicyMissed}
-    known = {kind for kind in vars(store).values() if isinstance(kind, type) and issubclass(kind, store.StoreError)}
-    assert known - internal <= set(TABLE)
+    store_errors = {
+        kind for kind in vars(store).values() if isinstance(kind, type) and issubclass(kind, store.StoreError)
+    }
+    assert store_errors - internal <= set(TABLE)
     assert {BodyTooLarge, OperationalError} <= set(TABLE)
     assert all(isinstance(row, Row) for row in TABLE.values())

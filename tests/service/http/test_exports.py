@@ -21,28 +21,28 @@ def exports(database: Database) -> list[tuple[str, str, dict[str, Any]]]:
         return [(entry.actor, entry.concerns, entry.details) for entry in session.scalars(query)]
 
 
-def test_every_export_of_bounds_is_told_with_its_filters(api: Api, database: Database) -> None:
+def test_every_export_of_bounds_is_recorded_with_its_filters(api: Api, database: Database) -> None:
     path = "/api/v1/audit/bounds"
-    assert api.call(Role.AUDITOR, "GET", path).status_code == 200  # a page is no export
+    assert api.call(Role.AUDITOR, "GET", path).status_code == 200  # a page is not an export
     assert api.call(Role.AUDITOR, "GET", path, headers=CSV).status_code == 200
     filters = {"model": MODEL, "level": "proved", "issued_from": "2026-01-01T00:00:00+01:00", "epsilon_above": 0}
     assert api.call(Role.OPERATOR, "GET", path, headers=CSV, params=filters).status_code == 200
-    told = {"model_id": MODEL, "level": "proved", "issued_from": "2025-12-31T23:00:00Z", "epsilon_above": 0.0}
+    recorded = {"model_id": MODEL, "level": "proved", "issued_from": "2025-12-31T23:00:00Z", "epsilon_above": 0.0}
     assert exports(database) == [
         ("acme-auditor", "bounds", {"filters": {}}),
-        ("acme-operator", "bounds", {"filters": told}),
+        ("acme-operator", "bounds", {"filters": recorded}),
     ]
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_every_export_of_deletions_is_told_with_its_filters(api: Api, database: Database) -> None:
+def test_every_export_of_deletions_is_recorded_with_its_filters(api: Api, database: Database) -> None:
     path = "/api/v1/deletions.csv"
     assert api.call(Role.AUDITOR, "GET", path).status_code == 200
     filters = {"status": ["pending", "failed"], "overdue": False, "regulation": "ccpa"}
     assert api.call(Role.COMPLIANCE, "GET", path, params=filters).status_code == 200
     assert api.call(Role.ENGINEER, "GET", path).status_code == 403
-    told = {"caller": "acme-compliance", "statuses": ["pending", "failed"], "overdue": False, "regulation": "ccpa"}
+    recorded = {"caller": "acme-compliance", "statuses": ["pending", "failed"], "overdue": False, "regulation": "ccpa"}
     assert exports(database) == [
         ("acme-auditor", "deletions", {"filters": {}}),
-        ("acme-compliance", "deletions", {"filters": told}),
+        ("acme-compliance", "deletions", {"filters": recorded}),
     ]

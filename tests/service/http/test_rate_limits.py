@@ -23,13 +23,13 @@ MAC = IdentityHasher(bytes(range(32))).mac
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """So slow that no bucket fills while a key for signatures is made."""
+    """Limits so slow that no bucket refills while a signing key is created."""
     return settings.model_copy(update={"rate_per_second": 0.01, "rate_burst": 3})
 
 
 @pytest.fixture(autouse=True)
-def _a_patient_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine a second is soon over, and with it the limits."""
+def _long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits must not be switched off because the machine is busy."""
     monkeypatch.setattr("service.http.rate_limits.TIMEOUT_SECONDS", 30.0)
 
 
@@ -37,16 +37,16 @@ def call(api: Api, role: Role, path: str = PATH) -> httpx.Response:
     return api.call(role, "GET", path)
 
 
-def test_past_the_burst_it_is_429_with_a_time_to_wait(api: Api) -> None:
+def test_after_the_burst_requests_are_429_with_a_time_to_wait(api: Api) -> None:
     assert [call(api, Role.COMPLIANCE).status_code for _ in range(4)] == [200, 200, 200, 429]
     refused = call(api, Role.COMPLIANCE)
     assert refused.headers["content-type"] == "application/problem+json"
     assert refused.json()["type"] == "urn:lethe:problem:too-many-requests"
     assert 1 <= int(refused.headers["Retry-After"]) <= 100
-    assert call(api, Role.OPERATOR).status_code == 200, "another token has a bucket of its own"
+    assert call(api, Role.OPERATOR).status_code == 200, "another token has its own bucket"
 
 
-def test_comes_before_the_body_is_read(api: Api, settings: Settings) -> None:
+def test_the_limit_applies_before_the_body_is_read(api: Api, settings: Settings) -> None:
     for _ in range(3):
         call(api, Role.COMPLIANCE)
     too_large = b" " * (settings.max_body_bytes + 1)
@@ -54,7 +54,7 @@ def test_comes_before_the_body_is_read(api: Api, settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("collection", ["/v2/requests", "/v1/opengdpr_requests"])
-def test_opendsr_is_answered_in_its_own_shape_and_signed(api: Api, collection: str) -> None:
+def test_opendsr_has_its_own_format_and_signature(api: Api, collection: str) -> None:
     path = f"{collection}/{uuid.uuid4()}"
     assert [call(api, Role.COMPLIANCE, path).status_code for _ in range(4)] == [404, 404, 404, 429]
     refused = call(api, Role.COMPLIANCE, path)
@@ -69,16 +69,18 @@ def test_requests_without_a_token_have_no_bucket(api: Api) -> None:
     assert {api.call(None, "GET", PATH).status_code for _ in range(6)} == {401}
 
 
-def test_without_a_broker_everybody_may_pass(settings: Settings, database: Database, tmp_path: Path) -> None:
-    nowhere = settings.model_copy(update={"redis_url": type(settings.redis_url)(f"redis+socket://{tmp_path}/none")})
-    with serving(nowhere, database) as api:
+def test_without_a_broker_all_requests_pass(settings: Settings, database: Database, tmp_path: Path) -> None:
+    without_broker = settings.model_copy(
+        update={"redis_url": type(settings.redis_url)(f"redis+socket://{tmp_path}/none")}
+    )
+    with serving(without_broker, database) as api:
         started = time.monotonic()
         assert {call(api, Role.COMPLIANCE).status_code for _ in range(8)} == {200}
         assert time.monotonic() - started < 5
 
 
-def test_two_processes_share_a_bucket_and_it_fills_again(broker: str) -> None:
-    async def scene() -> None:
+def test_two_processes_share_a_bucket_that_refills(broker: str) -> None:
+    async def scenario() -> None:
         token = f"token-{uuid.uuid4()}"
         first, second = (RateLimits(broker, rate=1.0, burst=4, mac=MAC) for _ in range(2))
         passed = [await limits.delay(token) == 0 for limits in (first, second, first, second, first, second)]
@@ -90,16 +92,16 @@ def test_two_processes_share_a_bucket_and_it_fills_again(broker: str) -> None:
         await first.close()
         await second.close()
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_a_large_bucket_is_spent_in_shares_and_to_the_last(broker: str) -> None:
-    async def scene() -> None:
+def test_a_large_bucket_is_spent_completely_in_shares(broker: str) -> None:
+    async def scenario() -> None:
         token = f"token-{uuid.uuid4()}"
         limits = RateLimits(broker, rate=100.0, burst=1_000, mac=MAC)
         delays = await asyncio.gather(*(limits.delay(token) for _ in range(3_000)))
         passed = delays.count(0.0)
         await limits.close()
-        assert 1_000 <= passed < 1_000 + 100 * 10, "the burst, and what came in while it was spent"
+        assert 1_000 <= passed < 1_000 + 100 * 10, "the burst, and what was refilled meanwhile"
 
-    asyncio.run(scene())
+    asyncio.run(scenario())

@@ -27,10 +27,10 @@ def test_operators_and_auditors_only(api: Api, path: str) -> None:
     assert {role: api.call(role, "GET", path).status_code for role in expected} == expected
 
 
-def test_a_bound_is_what_was_signed(api: Api, settings: Settings, database: Database) -> None:
+def test_a_bound_repeats_the_signed_values(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database, seconds=60)
-    sent = {"epsilon_reverse": None, "interval": [1e-9, 1e-8]}
-    certificate_id = publish_sample(settings, database, model_id, 1, 1e-8, **sent)
+    stated = {"epsilon_reverse": None, "interval": [1e-9, 1e-8]}
+    certificate_id = publish_sample(settings, database, model_id, 1, 1e-8, **stated)
     with database.reading() as session:
         certificate = session.get_one(Certificate, certificate_id)
         deletion = session.get_one(Deletion, certificate.deletion_id)
@@ -51,8 +51,8 @@ def test_a_bound_is_what_was_signed(api: Api, settings: Settings, database: Data
         "policy": {"epsilon": 1e-6, "level": "proved", "rungs": samples.RUNGS, "seconds": 60},
     }
     expected = {"received_at": deletion.received_at, "issued_at": certificate.issued_at}
-    for name, moment in expected.items():
-        assert times[name][:23] == moment.isoformat(timespec="milliseconds")[:23]
+    for name, timestamp in expected.items():
+        assert times[name][:23] == timestamp.isoformat(timespec="milliseconds")[:23]
         assert times[name].endswith("Z")
 
 
@@ -124,7 +124,7 @@ def read_csv(api: Api, **query: object) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(answer.text)))
 
 
-def test_csv_holds_the_same(api: Api, settings: Settings, database: Database) -> None:
+def test_csv_has_the_same_values(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     publish_sample(settings, database, model_id, 1, 1e-8, interval=[1e-9, 1e-8])
     (row,) = read_csv(api)
@@ -142,7 +142,7 @@ def test_csv_without_a_match_is_the_header(api: Api) -> None:
     assert answer.text == ",".join(CSV_COLUMNS) + "\r\n"
 
 
-def test_csv_goes_on_over_several_pages(api: Api, settings: Settings, database: Database) -> None:
+def test_csv_covers_several_pages(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     first = publish_sample(settings, database, model_id, 1)
     count = 2 * CSV_PAGE_ROWS + 1
@@ -155,7 +155,7 @@ def test_csv_goes_on_over_several_pages(api: Api, settings: Settings, database: 
 
 
 def multiply(database: Database, certificate_id: uuid.UUID, count: int) -> None:
-    """Copies of a certificate, for other deletions, until there are `count`; each a second older than the last."""
+    """Copy a certificate for other deletions until there are `count`, each a second older than the previous."""
     with database.writing() as session:
         certificate = session.get_one(Certificate, certificate_id)
         deletion = session.get_one(Deletion, certificate.deletion_id)
@@ -172,8 +172,8 @@ def columns(row: Base) -> dict[str, object]:
     return {column.name: getattr(row, column.name) for column in row.__table__.columns}
 
 
-def test_each_model_in_a_few_numbers(api: Api, settings: Settings, database: Database) -> None:
-    # One after the other, since a request reaches every model that holds the person by then.
+def test_the_summary_of_each_model(api: Api, settings: Settings, database: Database) -> None:
+    # In this order, since a request reaches every model that holds the person at that time.
     three = samples.register_sample(settings, database)
     issued = publish_three(settings, database, three)
     two = samples.register_sample(settings, database, level="estimated")
@@ -213,6 +213,6 @@ def test_the_median_is_the_middle(settings: Settings, database: Database, count:
             certificate.epsilon = 1 / number
     with database.reading() as session:
         assert session.scalar(select(func.count()).select_from(Certificate)) == count
-        (found,) = find_model_bounds_page(session, Window(10)).items
-    assert found.median_epsilon == pytest.approx(median(1 / number for number in range(1, count + 1)), rel=1e-12)
-    assert (found.count, found.worst_epsilon) == (count, 1.0)
+        (bounds,) = find_model_bounds_page(session, Window(10)).items
+    assert bounds.median_epsilon == pytest.approx(median(1 / number for number in range(1, count + 1)), rel=1e-12)
+    assert (bounds.count, bounds.worst_epsilon) == (count, 1.0)

@@ -21,9 +21,9 @@ from tests.service.conftest import Api
 PATH = "/api/v1/deletions/bulk"
 
 
-def ask(api: Api, *lines: object, key: str | None = None) -> Any:
-    sent = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
-    return api.call(Role.COMPLIANCE, "POST", PATH, content=sent, headers={"Idempotency-Key": key} if key else {})
+def post_bulk(api: Api, *lines: object, key: str | None = None) -> Any:
+    content = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    return api.call(Role.COMPLIANCE, "POST", PATH, content=content, headers={"Idempotency-Key": key} if key else {})
 
 
 def results(answer: Any) -> list[dict[str, Any]]:
@@ -43,7 +43,7 @@ def count(database: Database, table: type[Any], *conditions: Any) -> int:
 
 def test_each_good_line_is_a_deletion_like_any_other(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    held, unknown = results(ask(api, person(3), person(99, regulation="ccpa")))
+    held, unknown = results(post_bulk(api, person(3), person(99, regulation="ccpa")))
     assert (held["line"], held["status"], held["deletion_status"]) == (1, 201, "pending")
     assert (unknown["line"], unknown["status"], unknown["deletion_status"]) == (2, 201, "completed")
     assert (held["models"], held["absence"], unknown["models"]) == ([str(model_id)], None, [])
@@ -59,15 +59,15 @@ def test_each_good_line_is_a_deletion_like_any_other(api: Api, settings: Setting
     assert verify(absence, key).kind == "certificate of absence"
 
 
-def test_one_bad_line_does_not_sink_the_others(api: Api, settings: Settings, database: Database) -> None:
+def test_an_invalid_line_does_not_affect_the_others(api: Api, settings: Settings, database: Database) -> None:
     samples.register_sample(settings, database)
     canary = "canary-77aa@example.org"
     bad = {"subjects": [{"identity_type": "E MAIL", "identity_value": canary}]}
     misspelt = {"subjects": [samples.person(2)], canary: 1}
-    nowhere = person(4, models=[str(uuid.uuid4())])
-    answer = ask(api, person(1), bad, "", f'{{"subjects": "{canary}', misspelt, nowhere, person(5))
-    found = results(answer)
-    assert [(result["line"], result["status"]) for result in found] == [
+    unknown_model = person(4, models=[str(uuid.uuid4())])
+    answer = post_bulk(api, person(1), bad, "", f'{{"subjects": "{canary}', misspelt, unknown_model, person(5))
+    lines = results(answer)
+    assert [(result["line"], result["status"]) for result in lines] == [
         (1, 201),
         (2, 422),
         (4, 422),
@@ -75,54 +75,54 @@ def test_one_bad_line_does_not_sink_the_others(api: Api, settings: Settings, dat
         (6, 404),
         (7, 201),
     ]
-    assert found[1]["problem"]["errors"][0]["field"] == "subjects.0.identity_type"
-    assert found[4]["problem"]["type"] == "urn:lethe:problem:not-found"
+    assert lines[1]["problem"]["errors"][0]["field"] == "subjects.0.identity_type"
+    assert lines[4]["problem"]["type"] == "urn:lethe:problem:not-found"
     assert canary not in answer.text
     assert count(database, Deletion) == 2
 
 
 def test_the_same_key_repeats_the_whole_answer(api: Api, settings: Settings, database: Database) -> None:
     samples.register_sample(settings, database)
-    first = ask(api, person(1), person(99), "no json", key="k1")
-    again = ask(api, person(1), person(99), "no json", key="k1")
+    first = post_bulk(api, person(1), person(99), "no json", key="k1")
+    again = post_bulk(api, person(1), person(99), "no json", key="k1")
     assert results(first)[0]["status"] == 201
     assert first.content == again.content
     assert count(database, Deletion) == 2
-    other = ask(api, person(2), key="k1")
+    other = post_bulk(api, person(2), key="k1")
     assert (other.status_code, other.json()["type"]) == (422, "urn:lethe:problem:idempotency-mismatch")
 
 
-def test_a_key_is_kept_though_no_line_was_good(api: Api, database: Database) -> None:
-    assert ask(api, "no json", key="k1").content == ask(api, "no json", key="k1").content
+def test_a_key_is_stored_even_if_every_line_is_refused(api: Api, database: Database) -> None:
+    assert post_bulk(api, "no json", key="k1").content == post_bulk(api, "no json", key="k1").content
     assert count(database, IdempotencyKey) == 1
-    assert ask(api, "no json either", key="k1").status_code == 422
+    assert post_bulk(api, "no json either", key="k1").status_code == 422
 
 
 @pytest.mark.parametrize("lines", [[], ["", " "], ["{}"] * 10_001])
 def test_no_line_or_too_many_are_refused_as_a_whole(api: Api, database: Database, lines: list[str]) -> None:
-    answer = ask(api, *lines)
+    answer = post_bulk(api, *lines)
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["message"] == "send 1 to 10000 deletions, each as JSON on its own line"
     assert count(database, Deletion) == 0
 
 
-def test_has_a_body_limit_of_its_own(api: Api, settings: Settings) -> None:
+def test_bulk_has_its_own_body_limit(api: Api, settings: Settings) -> None:
     line = json.dumps(person(99))
     over_the_usual = (settings.max_body_bytes // len(line) + 1) * [line]
     assert len(over_the_usual) > 10_000  # so it is the lines that are too many, not the bytes
-    assert ask(api, *over_the_usual).status_code == 422
-    assert ask(api, " " * (settings.max_bulk_bytes + 1)).status_code == 413
+    assert post_bulk(api, *over_the_usual).status_code == 422
+    assert post_bulk(api, " " * (settings.max_bulk_bytes + 1)).status_code == 413
 
 
 @pytest.mark.slow
 def test_ten_thousand_lines_are_all_stored(api: Api, settings: Settings, database: Database) -> None:
-    """Every other line names somebody whom the model holds."""
+    """Every second line names a person whom the model holds."""
     model_id = samples.register_sample(settings, database)
     people = [number % samples.PEOPLE if number % 2 else 1_000 + number for number in range(10_000)]
-    found = results(ask(api, *map(person, people), key="k1"))
-    assert [(result["line"], result["status"]) for result in found] == [(line, 201) for line in range(1, 10_001)]
-    assert len({result["id"] for result in found}) == 10_000
-    assert [result["models"] for result in found] == [[], [str(model_id)]] * 5_000
+    lines = results(post_bulk(api, *map(person, people), key="k1"))
+    assert [(result["line"], result["status"]) for result in lines] == [(line, 201) for line in range(1, 10_001)]
+    assert len({result["id"] for result in lines}) == 10_000
+    assert [result["models"] for result in lines] == [[], [str(model_id)]] * 5_000
     assert count(database, Deletion) == count(database, DeletionSubject) == 10_000
     assert count(database, AuditEntry, AuditEntry.action == "deletion.received") == 10_000
     assert count(database, DeletionTarget) == count(database, Absence) == 5_000

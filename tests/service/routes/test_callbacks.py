@@ -1,4 +1,4 @@
-"""Callbacks over HTTP: asking for them, seeing what became of them, sending a dead one again."""
+"""Callbacks over HTTP: requesting, listing and resending them."""
 
 from __future__ import annotations
 
@@ -19,31 +19,35 @@ URL = "https://hooks.example/lethe?key=secret"
 UNKNOWN = uuid.UUID("00000000-0000-4000-8000-000000000000")
 
 
-def asked(api: Api, *urls: str) -> str:
-    """A deletion that is done at once, since nobody holds the person."""
+def request_deletion(api: Api, *urls: str) -> str:
+    """Request a deletion that completes at once, since no model holds the person."""
     body = {"subjects": [samples.person(999)], "callback_urls": list(urls)}
     answer = api.call(Role.COMPLIANCE, "POST", "/api/v1/deletions", json=body)
     assert answer.status_code == 201, answer.text
-    found: str = answer.json()["id"]
-    return found
+    deletion_id: str = answer.json()["id"]
+    return deletion_id
 
 
-def give_up(database: Database, reason: str = "the receiver answered 500") -> uuid.UUID:
+def mark_dead(database: Database, reason: str = "the receiver answered 500") -> uuid.UUID:
     with database.writing() as session:
         (claimed,) = outbox.claim_callbacks(session, 1, 60)
         outbox.mark_failed(session, claimed, reason, None)
     return claimed.id
 
 
-def test_a_dead_callback_is_seen_and_sent_again(api: Api, database: Database) -> None:
-    deletion_id = asked(api, URL)
+def test_a_dead_callback_is_listed_and_resent(api: Api, database: Database) -> None:
+    deletion_id = request_deletion(api, URL)
     assert api.call(Role.OPERATOR, "GET", PATH, params={"status": "dead"}).json()["items"] == []
-    callback_id = give_up(database)
+    callback_id = mark_dead(database)
     answer = api.call(Role.OPERATOR, "GET", PATH, params={"status": "dead"})
-    (found,) = answer.json()["items"]
-    assert (found["id"], found["deletion_id"]) == (str(callback_id), deletion_id)
-    assert (found["host"], found["told"], found["attempts"]) == ("hooks.example", "completed", 1)
-    assert (found["status"], found["failure"], found["next_attempt_at"]) == ("dead", "the receiver answered 500", None)
+    (callback,) = answer.json()["items"]
+    assert (callback["id"], callback["deletion_id"]) == (str(callback_id), deletion_id)
+    assert (callback["host"], callback["told"], callback["attempts"]) == ("hooks.example", "completed", 1)
+    assert (callback["status"], callback["failure"], callback["next_attempt_at"]) == (
+        "dead",
+        "the receiver answered 500",
+        None,
+    )
     assert "secret" not in answer.text
     history = api.call(Role.COMPLIANCE, "GET", f"/api/v1/deletions/{deletion_id}/events").json()["items"]
     assert [event["details"]["host"] for event in history if event["action"] == "callback.dead"] == ["hooks.example"]
@@ -56,17 +60,17 @@ def test_a_dead_callback_is_seen_and_sent_again(api: Api, database: Database) ->
 
 def test_pages_newest_first(api: Api, database: Database) -> None:
     for _ in range(2):
-        asked(api, URL, "https://two.example/")
+        request_deletion(api, URL, "https://two.example/")
     with database.reading() as session:
         query = select(Callback.id).order_by(Callback.created_at.desc(), Callback.id.desc())
-        expected = [str(found) for found in session.scalars(query)]
-    seen, cursor = [], None
-    while cursor is not None or not seen:
+        expected = [str(callback_id) for callback_id in session.scalars(query)]
+    ids, cursor = [], None
+    while cursor is not None or not ids:
         page = api.call(Role.AUDITOR, "GET", PATH, params={"limit": 3, **({"cursor": cursor} if cursor else {})}).json()
-        seen += [item["id"] for item in page["items"]]
+        ids += [item["id"] for item in page["items"]]
         cursor = page["next_cursor"]
-    assert seen == expected
-    assert len(seen) == 4
+    assert ids == expected
+    assert len(ids) == 4
 
 
 @pytest.mark.parametrize(
@@ -80,7 +84,7 @@ def test_pages_newest_first(api: Api, database: Database) -> None:
         "https://hooks.example/canary",
     ],
 )
-def test_urls_are_checked_at_the_door_and_not_repeated(api: Api, database: Database, urls: object) -> None:
+def test_invalid_urls_are_refused_and_not_repeated(api: Api, database: Database, urls: object) -> None:
     body = {"subjects": [samples.person(999)], "callback_urls": urls}
     answer = api.call(Role.COMPLIANCE, "POST", "/api/v1/deletions", json=body)
     assert answer.status_code == 422
@@ -97,7 +101,7 @@ def test_urls_are_checked_at_the_door_and_not_repeated(api: Api, database: Datab
         ("POST", f"{PATH}/{UNKNOWN}/resend", {Role.OPERATOR}, 404),
     ],
 )
-def test_each_role_may_do_its_own(api: Api, method: str, path: str, roles: set[Role], status: int) -> None:
+def test_each_route_admits_its_roles(api: Api, method: str, path: str, roles: set[Role], status: int) -> None:
     answers = {role: api.call(role, method, path).status_code for role in Role}
     assert answers == {role: status if role in roles else 403 for role in Role}
     assert api.call(None, method, path).status_code == 401
@@ -105,8 +109,8 @@ def test_each_role_may_do_its_own(api: Api, method: str, path: str, roles: set[R
 
 def test_the_openapi_document_tells_receivers_what_arrives(api: Api) -> None:
     document = api.call(None, "GET", "/openapi.json").json()
-    (announced,) = document["paths"]["/api/v1/deletions"]["post"]["callbacks"].values()
-    assert "{$request.body#/callback_urls}" in announced
+    (callback,) = document["paths"]["/api/v1/deletions"]["post"]["callbacks"].values()
+    assert "{$request.body#/callback_urls}" in callback
     assert {"id", "sequence", "status", "certificates"} <= set(
         document["components"]["schemas"]["CallbackEvent"]["properties"]
     )

@@ -1,4 +1,4 @@
-"""The history of a deletion, as a list and as a stream that a real client reads until it ends."""
+"""The history of a deletion, as a list and as a stream that a real client reads to its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from service.store.database import Database
 from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api
-from tests.service.routes.test_deletions_changes import asked, claim, make_fail
+from tests.service.routes.test_deletions_changes import claim, fail, request_deletion
 
 PATH = "/api/v1/deletions"
 
@@ -28,18 +28,22 @@ def actions(api: Api, deletion_id: str) -> list[str]:
     return [item["action"] for item in items]
 
 
-def lines_of(api: Api, deletion_id: str, queue: Queue[str], headers: dict[str, str] | None = None) -> None:
+def read_stream(api: Api, deletion_id: str, queue: Queue[str], headers: dict[str, str] | None = None) -> None:
     """Read the stream until the server ends it, each line into the queue."""
-    sent = {"Authorization": f"Bearer {api.tokens[Role.AUDITOR]}", "Accept": "text/event-stream", **(headers or {})}
-    with httpx.stream("GET", f"{api.url}{PATH}/{deletion_id}/events", headers=sent, timeout=30) as answer:
+    request_headers = {
+        "Authorization": f"Bearer {api.tokens[Role.AUDITOR]}",
+        "Accept": "text/event-stream",
+        **(headers or {}),
+    }
+    with httpx.stream("GET", f"{api.url}{PATH}/{deletion_id}/events", headers=request_headers, timeout=30) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         for line in answer.iter_lines():
             queue.put(line)
 
 
-def read_until(queue: Queue[str], wanted: str) -> list[str]:
+def read_until(queue: Queue[str], last: str) -> list[str]:
     lines = [queue.get(timeout=20)]
-    while lines[-1] != wanted:
+    while lines[-1] != last:
         lines.append(queue.get(timeout=20))
     return lines
 
@@ -48,14 +52,14 @@ def test_the_history_has_every_batch_and_names_no_other_deletion(
     api: Api, settings: Settings, database: Database
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    deletion_id = asked(api)
-    other = asked(api, person=5)
-    make_fail(database, model_id, "disk full")
+    deletion_id = request_deletion(api)
+    other = request_deletion(api, person=5)
+    fail(database, model_id, "disk full")
     api.call(Role.OPERATOR, "POST", f"{PATH}/{deletion_id}/retry")
-    make_fail(database, model_id, "still full")
+    fail(database, model_id, "still full")
     answer = api.call(Role.AUDITOR, "GET", f"{PATH}/{deletion_id}/events")
-    seen = [(item["actor"], item["action"]) for item in answer.json()["items"]]
-    assert seen == [
+    events = [(item["actor"], item["action"]) for item in answer.json()["items"]]
+    assert events == [
         ("acme-compliance", "deletion.received"),
         ("worker", "batch.claimed"),
         ("worker", "batch.failed"),
@@ -68,23 +72,23 @@ def test_the_history_has_every_batch_and_names_no_other_deletion(
     assert actions(api, other) == ["deletion.received", "batch.claimed", "batch.failed"]
 
 
-def test_a_batch_of_the_same_model_without_it_is_left_out(api: Api, settings: Settings, database: Database) -> None:
-    model_id = samples.register_sample(settings, database)
-    cancelled = asked(api)
-    api.call(Role.COMPLIANCE, "DELETE", f"{PATH}/{cancelled}")
-    asked(api, person=5)
-    make_fail(database, model_id)
-    assert actions(api, cancelled) == ["deletion.received", "deletion.cancelled"]
-
-
-def test_a_stream_sends_what_there_is_then_what_comes_and_ends(
+def test_batches_of_the_model_without_the_deletion_are_left_out(
     api: Api, settings: Settings, database: Database
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    deletion_id = asked(api)
+    cancelled = request_deletion(api)
+    api.call(Role.COMPLIANCE, "DELETE", f"{PATH}/{cancelled}")
+    request_deletion(api, person=5)
+    fail(database, model_id)
+    assert actions(api, cancelled) == ["deletion.received", "deletion.cancelled"]
+
+
+def test_a_stream_sends_past_events_then_new_ones_and_ends(api: Api, settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database)
+    deletion_id = request_deletion(api)
     queue: Queue[str] = Queue()
     with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(lines_of, api, deletion_id, queue)
+        reading = pool.submit(read_stream, api, deletion_id, queue)
         first = read_until(queue, "event: deletion.received")
         assert first[0].startswith("id: ")
         claimed = claim(database, model_id)
@@ -99,11 +103,11 @@ def test_a_stream_sends_what_there_is_then_what_comes_and_ends(
         reading.result(timeout=20)
 
 
-def test_a_stream_that_is_taken_up_again_repeats_nothing(api: Api, settings: Settings, database: Database) -> None:
+def test_a_resumed_stream_repeats_nothing(api: Api, settings: Settings, database: Database) -> None:
     samples.register_sample(settings, database)
-    deletion_id = asked(api, person=999)
+    deletion_id = request_deletion(api, person=999)
     whole: Queue[str] = Queue()
-    lines_of(api, deletion_id, whole)
+    read_stream(api, deletion_id, whole)
     lines = read_until(whole, "data: completed")
     assert [line for line in lines if line.startswith("event")] == [
         "event: deletion.received",
@@ -111,9 +115,9 @@ def test_a_stream_that_is_taken_up_again_repeats_nothing(api: Api, settings: Set
         "event: absence.certified",
         "event: end",
     ]
-    rest: Queue[str] = Queue()
-    lines_of(api, deletion_id, rest, headers={"Last-Event-ID": lines[0].removeprefix("id: ")})
-    again = read_until(rest, "data: completed")
+    remaining: Queue[str] = Queue()
+    read_stream(api, deletion_id, remaining, headers={"Last-Event-ID": lines[0].removeprefix("id: ")})
+    again = read_until(remaining, "data: completed")
     assert [line for line in again if line.startswith("event")] == [
         "event: deletion.completed",
         "event: absence.certified",
@@ -126,16 +130,16 @@ def test_a_silent_stream_has_heartbeats(
 ) -> None:
     monkeypatch.setattr(deletion_events, "HEARTBEAT_POLLS", 1)
     samples.register_sample(settings, database)
-    deletion_id = asked(api)
+    deletion_id = request_deletion(api)
     queue: Queue[str] = Queue()
     with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(lines_of, api, deletion_id, queue)
+        reading = pool.submit(read_stream, api, deletion_id, queue)
         read_until(queue, ": pending")
         api.call(Role.OPERATOR, "DELETE", f"{PATH}/{deletion_id}")
         assert "event: deletion.cancelled" in read_until(queue, "data: cancelled")
         reading.result(timeout=20)
 
 
-def test_a_stream_of_no_deletion_is_a_problem(api: Api) -> None:
+def test_a_stream_of_an_unknown_deletion_is_a_problem(api: Api) -> None:
     answer = api.call(Role.AUDITOR, "GET", f"{PATH}/{uuid.uuid4()}/events", headers={"Accept": "text/event-stream"})
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")

@@ -22,36 +22,38 @@ def body(*people: int, **more: object) -> dict[str, object]:
     return {"subjects": [samples.person(number) for number in people], **more}
 
 
-def test_answers_201_with_a_receipt_that_verifies(api: Api, settings: Settings, database: Database) -> None:
+def test_the_answer_is_201_with_a_receipt_that_verifies(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    trace = str(uuid.uuid4())
-    answer = api.call(Role.COMPLIANCE, "POST", PATH, json=body(3), headers={"X-Request-ID": trace})
+    request_id = str(uuid.uuid4())
+    answer = api.call(Role.COMPLIANCE, "POST", PATH, json=body(3), headers={"X-Request-ID": request_id})
     assert answer.status_code == 201
-    found = answer.json()
-    assert found["status"] == "pending"
-    assert [model["model_id"] for model in found["models"]] == [str(model_id)]
-    assert found["request_id"] == answer.headers["X-Request-ID"] == trace
+    deletion = answer.json()
+    assert deletion["status"] == "pending"
+    assert [model["model_id"] for model in deletion["models"]] == [str(model_id)]
+    assert deletion["request_id"] == answer.headers["X-Request-ID"] == request_id
     key = StatementSigner(settings.signing_key_bytes()).public_pem.encode()
-    receipt = verify(found["receipt"].encode(), key)
-    assert receipt.predicate["deletion"] == found["id"]
-    assert receipt.predicate["subjects"] == found["subjects"]
+    receipt = verify(deletion["receipt"].encode(), key)
+    assert receipt.predicate["deletion"] == deletion["id"]
+    assert receipt.predicate["subjects"] == deletion["subjects"]
 
 
-def test_is_committed_with_its_audit_entry_when_answered(api: Api, settings: Settings, database: Database) -> None:
+def test_a_deletion_is_committed_with_its_audit_entry_before_the_answer(
+    api: Api, settings: Settings, database: Database
+) -> None:
     samples.register_sample(settings, database)
-    found = api.call(Role.COMPLIANCE, "POST", PATH, json=body(3)).json()
+    deletion = api.call(Role.COMPLIANCE, "POST", PATH, json=body(3)).json()
     with database.reading() as session:
-        assert session.get_one(Deletion, uuid.UUID(found["id"])).status == "pending"
-        entry = session.scalars(select(AuditEntry).where(AuditEntry.concerns == found["id"])).one()
+        assert session.get_one(Deletion, uuid.UUID(deletion["id"])).status == "pending"
+        entry = session.scalars(select(AuditEntry).where(AuditEntry.concerns == deletion["id"])).one()
         assert entry.action == "deletion.received"
-        assert entry.details["subjects"] == found["subjects"]
+        assert entry.details["subjects"] == deletion["subjects"]
 
 
-def test_a_subject_nobody_holds_completes_at_once(api: Api, settings: Settings, database: Database) -> None:
+def test_a_deletion_of_an_unknown_subject_completes_at_once(api: Api, settings: Settings, database: Database) -> None:
     samples.register_sample(settings, database)
-    found = api.call(Role.COMPLIANCE, "POST", PATH, json=body(999)).json()
-    assert (found["status"], found["models"]) == ("completed", [])
-    assert "nothing to forget" in found["outcome"]
+    deletion = api.call(Role.COMPLIANCE, "POST", PATH, json=body(999)).json()
+    assert (deletion["status"], deletion["models"]) == ("completed", [])
+    assert "nothing to forget" in deletion["outcome"]
 
 
 def test_the_same_key_repeats_the_answer_byte_for_byte(api: Api, settings: Settings, database: Database) -> None:
@@ -72,7 +74,7 @@ def test_the_same_key_repeats_the_answer_byte_for_byte(api: Api, settings: Setti
     assert b"idempotency-mismatch" in problem
 
 
-def test_keys_of_two_callers_do_not_meet(api: Api, settings: Settings, database: Database) -> None:
+def test_keys_of_two_callers_are_independent(api: Api, settings: Settings, database: Database) -> None:
     from service.store.access.tokens import issue_token
 
     samples.register_sample(settings, database)
@@ -85,9 +87,9 @@ def test_keys_of_two_callers_do_not_meet(api: Api, settings: Settings, database:
 
 def test_compliance_sees_only_its_own(api: Api, settings: Settings, database: Database) -> None:
     samples.register_sample(settings, database)
-    mine = api.call(Role.COMPLIANCE, "POST", PATH, json=body(3)).json()["id"]
+    own = api.call(Role.COMPLIANCE, "POST", PATH, json=body(3)).json()["id"]
     other = str(samples.request_deletion(settings, database, 5).deletion.id)
-    assert api.call(Role.COMPLIANCE, "GET", f"{PATH}/{mine}").status_code == 200
+    assert api.call(Role.COMPLIANCE, "GET", f"{PATH}/{own}").status_code == 200
     assert api.call(Role.COMPLIANCE, "GET", f"{PATH}/{other}").status_code == 404
     for role in (Role.OPERATOR, Role.AUDITOR):
         assert api.call(role, "GET", f"{PATH}/{other}").status_code == 200
@@ -122,7 +124,7 @@ def test_an_unknown_model_is_refused_and_stores_nothing(api: Api, database: Data
         assert session.scalar(select(func.count()).select_from(Deletion)) == 0
 
 
-def test_the_raw_identity_is_nowhere_in_answers_or_errors(api: Api, settings: Settings, database: Database) -> None:
+def test_no_answer_or_error_contains_the_identity(api: Api, settings: Settings, database: Database) -> None:
     samples.register_sample(settings, database)
     canary = "canary-5f1c@example.org"
     good = {"subjects": [{"identity_type": "email", "identity_value": canary}]}
@@ -134,8 +136,8 @@ def test_the_raw_identity_is_nowhere_in_answers_or_errors(api: Api, settings: Se
         {**good, "models": [canary]},
         [canary],
     ]
-    for sent in (good, *bad):
-        answer = api.call(Role.COMPLIANCE, "POST", PATH, json=sent)
+    for content in (good, *bad):
+        answer = api.call(Role.COMPLIANCE, "POST", PATH, json=content)
         assert canary not in answer.text
     assert canary not in api.call(Role.COMPLIANCE, "POST", PATH, content=canary.encode()).text
     assert canary not in api.call(None, "GET", "/metrics").text

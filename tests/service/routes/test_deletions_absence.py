@@ -1,4 +1,4 @@
-"""A subject whom no model holds: done at once, with a certificate that says so and can be checked offline."""
+"""Deletions of subjects that no model holds: complete at once, with a certificate that verifies offline."""
 
 from __future__ import annotations
 
@@ -15,38 +15,40 @@ from tests.service.conftest import Api
 PATH = "/api/v1/deletions"
 
 
-def ask(api: Api, number: int) -> dict[str, object]:
+def request_deletion(api: Api, number: int) -> dict[str, object]:
     answer = api.call(Role.COMPLIANCE, "POST", PATH, json={"subjects": [samples.person(number)]})
     assert answer.status_code == 201
-    found: dict[str, object] = answer.json()
-    return found
+    deletion: dict[str, object] = answer.json()
+    return deletion
 
 
-def test_nobody_s_deletion_is_certified_at_once(api: Api, settings: Settings, database: Database) -> None:
+def test_a_deletion_of_an_unknown_subject_is_certified_at_once(
+    api: Api, settings: Settings, database: Database
+) -> None:
     samples.register_sample(settings, database)
-    asked = ask(api, 99)
-    assert asked["status"] == "completed"
-    bundle = api.call(Role.COMPLIANCE, "GET", str(asked["absence"])).content
+    deletion = request_deletion(api, 99)
+    assert deletion["status"] == "completed"
+    bundle = api.call(Role.COMPLIANCE, "GET", str(deletion["absence"])).content
     key = StatementSigner(settings.signing_key_bytes()).public_pem.encode()
-    found = verify(bundle, key)
-    assert found.kind == "certificate of absence"
-    assert found.predicate["subjects"] == asked["subjects"]
-    assert found.predicate["models_in_store"] == 1
-    assert any("none of 1 models" in check for check in found.checks)
-    assert "person-99" not in json.dumps(found.predicate)
+    absence = verify(bundle, key)
+    assert absence.kind == "certificate of absence"
+    assert absence.predicate["subjects"] == deletion["subjects"]
+    assert absence.predicate["models_in_store"] == 1
+    assert any("none of 1 models" in check for check in absence.checks)
+    assert "person-99" not in json.dumps(absence.predicate)
 
 
-def test_somebody_s_deletion_has_none(api: Api, settings: Settings, database: Database) -> None:
+def test_a_deletion_of_a_held_subject_has_no_such_certificate(api: Api, settings: Settings, database: Database) -> None:
     samples.register_sample(settings, database)
-    asked = ask(api, 1)
-    assert asked["absence"] is None
-    assert api.call(Role.COMPLIANCE, "GET", f"{PATH}/{asked['id']}/absence").status_code == 404
+    deletion = request_deletion(api, 1)
+    assert deletion["absence"] is None
+    assert api.call(Role.COMPLIANCE, "GET", f"{PATH}/{deletion['id']}/absence").status_code == 404
 
 
 def test_only_its_own_caller_operators_and_auditors_may_read_it(
     api: Api, settings: Settings, database: Database
 ) -> None:
-    path = str(ask(api, 99)["absence"])
+    path = str(request_deletion(api, 99)["absence"])
     answers = {role: api.call(role, "GET", path).status_code for role in (*Role, None)}
     assert answers == {
         Role.COMPLIANCE: 200,

@@ -1,4 +1,4 @@
-"""Cancel, retry and extend over HTTP: what each does, who may, and what is refused."""
+"""Cancel, retry and extend over HTTP: effects, roles and refusals."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ TERMS = ClaimTerms(lease_seconds=30, max_attempts=3, window_seconds=0)
 UNKNOWN = uuid.UUID("00000000-0000-4000-8000-000000000000")
 
 
-def asked(api: Api, person: int = 3) -> str:
-    found: str = api.call(Role.COMPLIANCE, "POST", PATH, json={"subjects": [samples.person(person)]}).json()["id"]
-    return found
+def request_deletion(api: Api, person: int = 3) -> str:
+    deletion_id: str = api.call(Role.COMPLIANCE, "POST", PATH, json={"subjects": [samples.person(person)]}).json()["id"]
+    return deletion_id
 
 
 def claim(database: Database, model_id: uuid.UUID) -> Claim | None:
@@ -34,7 +34,7 @@ def claim(database: Database, model_id: uuid.UUID) -> Claim | None:
         return claim_batch(session, model_id, "worker", TERMS)
 
 
-def make_fail(database: Database, model_id: uuid.UUID, reason: str = "disk full") -> None:
+def fail(database: Database, model_id: uuid.UUID, reason: str = "disk full") -> None:
     claimed = claim(database, model_id)
     assert claimed is not None
     with database.writing() as session:
@@ -55,19 +55,23 @@ def slug(answer: Any) -> tuple[int, str]:
 
 def test_a_cancelled_deletion_is_never_claimed(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    deletion_id = asked(api)
+    deletion_id = request_deletion(api)
     answer = api.call(Role.COMPLIANCE, "DELETE", f"{PATH}/{deletion_id}")
     assert answer.status_code == 200
-    found = answer.json()
-    assert (found["status"], found["models"][0]["status"], found["days_left"]) == ("cancelled", "cancelled", None)
+    deletion = answer.json()
+    assert (deletion["status"], deletion["models"][0]["status"], deletion["days_left"]) == (
+        "cancelled",
+        "cancelled",
+        None,
+    )
     assert claim(database, model_id) is None
     assert entry(database, deletion_id, "deletion.cancelled").actor == "acme-compliance"
     assert slug(api.call(Role.COMPLIANCE, "DELETE", f"{PATH}/{deletion_id}")) == (409, "not-cancellable")
 
 
-def test_what_has_begun_or_ended_cannot_be_cancelled(api: Api, settings: Settings, database: Database) -> None:
+def test_a_running_or_finished_deletion_cannot_be_cancelled(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    running, completed = asked(api), asked(api, person=999)
+    running, completed = request_deletion(api), request_deletion(api, person=999)
     claimed = claim(database, model_id)
     assert claimed is not None
     for deletion_id, status in ((running, "running"), (completed, "completed")):
@@ -82,8 +86,8 @@ def test_a_failed_deletion_is_retried_with_its_failure_in_the_history(
     api: Api, settings: Settings, database: Database
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    deletion_id = asked(api)
-    make_fail(database, model_id)
+    deletion_id = request_deletion(api)
+    fail(database, model_id)
     answer = api.call(Role.COMPLIANCE, "POST", f"{PATH}/{deletion_id}/retry")
     assert answer.status_code == 200
     model = answer.json()["models"][0]
@@ -94,12 +98,12 @@ def test_a_failed_deletion_is_retried_with_its_failure_in_the_history(
         None,
     )
     assert entry(database, deletion_id, "deletion.retried").details == {"failures": {str(model_id): "disk full"}}
-    assert claim(database, model_id) is not None  # at once: no backoff is left over
+    assert claim(database, model_id) is not None  # at once, without backoff
 
 
-def test_there_is_nothing_to_retry_unless_something_failed(api: Api, settings: Settings, database: Database) -> None:
+def test_a_deletion_that_has_not_failed_cannot_be_retried(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    deletion_id = asked(api)
+    deletion_id = request_deletion(api)
     for _ in ("pending", "running"):
         assert slug(api.call(Role.OPERATOR, "POST", f"{PATH}/{deletion_id}/retry")) == (409, "nothing-to-retry")
         claim(database, model_id)
@@ -117,7 +121,7 @@ def test_failed_deletions_are_retried_by_filter(api: Api, settings: Settings, da
     with database.reading() as session:
         assert session.scalar(select(func.count()).where(Deletion.status == "pending")) == 7
         assert session.scalar(select(func.count()).where(DeletionTarget.status == "pending")) == 7
-        assert {found: session.get_one(Deletion, found).status for found in others} == others
+        assert {other: session.get_one(Deletion, other).status for other in others} == others
         retried = select(func.count()).where(AuditEntry.action == "deletion.retried")
         assert session.scalar(retried) == 7
     assert api.call(Role.OPERATOR, "POST", f"{PATH}/retry", params={"regulation": "ccpa"}).json() == {"retried": 0}
@@ -177,7 +181,7 @@ EXTENSION = {"until": "2030-01-01T00:00:00Z", "reason": "why"}
         ("POST", "/retry", None, {Role.OPERATOR}),
     ],
 )
-def test_each_role_may_do_its_own(api: Api, method: str, path: str, body: object, roles: set[Role]) -> None:
+def test_each_route_admits_its_roles(api: Api, method: str, path: str, body: object, roles: set[Role]) -> None:
     allowed = 200 if path == "/retry" else 404
     answers = {role: api.call(role, method, PATH + path, json=body).status_code for role in Role}
     assert answers == {role: allowed if role in roles else 403 for role in Role}
@@ -185,20 +189,20 @@ def test_each_role_may_do_its_own(api: Api, method: str, path: str, body: object
 
 
 @pytest.mark.parametrize(("method", "path"), [("DELETE", ""), ("POST", "/retry"), ("GET", "/events")])
-def test_compliance_cannot_touch_what_is_not_its_own(api: Api, database: Database, method: str, path: str) -> None:
+def test_compliance_cannot_change_deletions_of_others(api: Api, database: Database, method: str, path: str) -> None:
     [deletion_id] = add_rows(database, 1, caller="somebody", status="failed")
     assert slug(api.call(Role.COMPLIANCE, method, f"{PATH}/{deletion_id}{path}")) == (404, "not-found")
     with database.reading() as session:
         assert session.get_one(Deletion, deletion_id).status == "failed"
 
 
-def test_progress_tells_when_it_will_end(api: Api, settings: Settings, database: Database) -> None:
+def test_progress_includes_an_estimated_end(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    deletion_id = asked(api)
+    deletion_id = request_deletion(api)
 
     def estimated_end() -> str | None:
-        found: str | None = api.call(Role.AUDITOR, "GET", f"{PATH}/{deletion_id}").json()["models"][0]["estimated_end"]
-        return found
+        end: str | None = api.call(Role.AUDITOR, "GET", f"{PATH}/{deletion_id}").json()["models"][0]["estimated_end"]
+        return end
 
     assert estimated_end() is None
     claimed = claim(database, model_id)
@@ -211,4 +215,4 @@ def test_progress_tells_when_it_will_end(api: Api, settings: Settings, database:
     end = estimated_end()
     assert end is not None
     seconds = (datetime.fromisoformat(end) - started_at).total_seconds()
-    assert 400 <= seconds < 400 + 4 * 30  # four times what has passed, asked within half a minute
+    assert 400 <= seconds < 400 + 4 * 30  # four times the time so far, read within half a minute

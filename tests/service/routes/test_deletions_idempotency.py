@@ -1,4 +1,4 @@
-"""One key, one deletion, one answer: also when the same request arrives many times at once."""
+"""Idempotency keys: one deletion and one answer, even if the request arrives many times at once."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def settings(settings: Settings) -> Settings:
 
 
 def post(api: Api, path: str = PATH) -> httpx.Response:
-    """A deletion as JSON is a line of NDJSON, too."""
+    """Post a deletion. Its JSON is also a line of NDJSON."""
     return api.call(Role.COMPLIANCE, "POST", path, headers={"Idempotency-Key": "k1"}, json=BODY)
 
 
 @contextmanager
-def nobody_else_writes(database: Database) -> Iterator[None]:
+def block_writers(database: Database) -> Iterator[None]:
     with database.writing() as session:
         on_postgresql = session.get_bind().dialect.name == "postgresql"
         # On SQLite a writer is alone from its first statement on.
@@ -43,17 +43,17 @@ def nobody_else_writes(database: Database) -> Iterator[None]:
         yield
 
 
-def deletions(database: Database) -> int:
+def count_deletions(database: Database) -> int:
     with database.reading() as session:
         return session.scalar(select(func.count()).select_from(Deletion)) or 0
 
 
 @pytest.mark.parametrize("path", [PATH, f"{PATH}/bulk"])
-def test_one_still_in_flight_is_409_and_repeats_the_answer_later(api: Api, database: Database, path: str) -> None:
+def test_a_key_in_flight_is_409_and_later_repeats_the_answer(api: Api, database: Database, path: str) -> None:
     with ThreadPoolExecutor(2) as pool:
-        with nobody_else_writes(database):
-            asked = [pool.submit(post, api, path) for _ in range(2)]
-            done, pending = wait(asked, timeout=20, return_when=FIRST_COMPLETED)
+        with block_writers(database):
+            requests = [pool.submit(post, api, path) for _ in range(2)]
+            done, pending = wait(requests, timeout=20, return_when=FIRST_COMPLETED)
             (refused,), (first,) = done, pending
             assert refused.result().status_code == 409
             assert refused.result().json()["type"] == "urn:lethe:problem:key-in-flight"
@@ -61,47 +61,47 @@ def test_one_still_in_flight_is_409_and_repeats_the_answer_later(api: Api, datab
         answered = first.result(timeout=20)
     assert answered.is_success
     assert post(api, path).content == answered.content
-    assert deletions(database) == 1
+    assert count_deletions(database) == 1
 
 
 def test_two_processes_answer_one_key_once(settings: Settings, database: Database) -> None:
-    with serving(settings, database) as one, serving(settings, database) as two, ThreadPoolExecutor(2) as pool:
-        for api in (one, two):
-            # FastAPI prepares its routes at the first request, and not in two threads at once: these are no processes.
+    with serving(settings, database) as first, serving(settings, database) as second, ThreadPoolExecutor(2) as pool:
+        for api in (first, second):
+            # FastAPI prepares its routes at the first request, which is not safe in two threads of one process.
             assert api.call(None, "POST", PATH).status_code == 401
-        with nobody_else_writes(database):
-            asked = {api.url: pool.submit(post, api) for api in (one, two)}
-            if database.engine.dialect.name == "postgresql":  # on SQLite whoever writes second waits for the first
-                done, _ = wait(asked.values(), timeout=20, return_when=FIRST_COMPLETED)
-                assert [found.result().status_code for found in done] == [409]
-        answers = [found.result(timeout=20) for found in asked.values()]
-        good = {answer.content for answer in answers if answer.status_code == 201}
+        with block_writers(database):
+            requests = [pool.submit(post, api) for api in (first, second)]
+            if database.engine.dialect.name == "postgresql":  # on SQLite the second writer waits for the first
+                done, _ = wait(requests, timeout=20, return_when=FIRST_COMPLETED)
+                assert [request.result().status_code for request in done] == [409]
+        answers = [request.result(timeout=20) for request in requests]
+        created = {answer.content for answer in answers if answer.status_code == 201}
         assert {answer.status_code for answer in answers} <= {201, 409}
-        assert good == {post(one).content} == {post(two).content}
-    assert deletions(database) == 1
+        assert created == {post(first).content} == {post(second).content}
+    assert count_deletions(database) == 1
 
 
-def test_a_request_that_was_refused_does_not_use_its_key_up(api: Api, database: Database) -> None:
+def test_a_refused_request_does_not_use_up_its_key(api: Api, database: Database) -> None:
     headers = {"Idempotency-Key": "k1"}
-    nowhere = {**BODY, "models": [str(uuid.uuid4())]}
-    assert api.call(Role.COMPLIANCE, "POST", PATH, json=nowhere, headers=headers).status_code == 404
+    unknown_model = {**BODY, "models": [str(uuid.uuid4())]}
+    assert api.call(Role.COMPLIANCE, "POST", PATH, json=unknown_model, headers=headers).status_code == 404
     assert api.call(Role.COMPLIANCE, "POST", PATH, json=BODY, headers=headers).status_code == 201
 
 
 @pytest.mark.slow
 def test_a_thousand_identical_posts_are_one_deletion(settings: Settings, database: Database) -> None:
     samples.register_sample(settings, database)
-    patient = settings.model_copy(update={"idempotency_wait_seconds": 2.0})
-    with serving(patient, database) as api:
-        answers = asyncio.run(_a_thousand(api))
+    longer_wait = settings.model_copy(update={"idempotency_wait_seconds": 2.0})
+    with serving(longer_wait, database) as api:
+        answers = asyncio.run(_post_a_thousand_times(api))
     assert len(answers) == 1_000
     assert len(set(answers)) == 1
     assert json.loads(answers[0])["status"] == "pending"
-    assert deletions(database) == 1
+    assert count_deletions(database) == 1
 
 
-async def _a_thousand(api: Api) -> list[bytes]:
-    """As many connections at once as the usual limit on open files allows. Whoever is told to wait comes again."""
+async def _post_a_thousand_times(api: Api) -> list[bytes]:
+    """Post with as many connections as the usual limit on open files allows; retry after 409."""
     body = json.dumps(BODY)
     head = (
         f"POST {PATH} HTTP/1.1",
@@ -113,11 +113,11 @@ async def _a_thousand(api: Api) -> list[bytes]:
         "Connection: close",
     )
     request, port = "\r\n".join((*head, "", body)).encode(), httpx.URL(api.url).port
-    room = asyncio.Semaphore(400)
+    connections = asyncio.Semaphore(400)
 
-    async def persist() -> bytes:
+    async def post_until_created() -> bytes:
         while True:
-            async with room:
+            async with connections:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(request)
                 answer = await reader.read()
@@ -130,4 +130,4 @@ async def _a_thousand(api: Api) -> list[bytes]:
             assert b"retry-after: 1" in head.lower()
             await asyncio.sleep(1)
 
-    return await asyncio.gather(*(persist() for _ in range(1_000)))
+    return await asyncio.gather(*(post_until_created() for _ in range(1_000)))

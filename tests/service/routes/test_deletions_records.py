@@ -1,4 +1,4 @@
-"""Requests that name rows instead of people, or beside them."""
+"""Requests that name rows, instead of or in addition to people."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from tests.service.conftest import Api
 PATH = "/api/v1/deletions"
 
 
-def name(model_id: uuid.UUID, *records: int) -> list[dict[str, object]]:
+def records_json(model_id: uuid.UUID, *records: int) -> list[dict[str, object]]:
     return [{"model": str(model_id), "record": record} for record in records]
 
 
 def test_a_row_is_named_in_answer_receipt_and_history(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    answer = api.call(Role.COMPLIANCE, "POST", PATH, json={"records": name(model_id, 7, 7)})
+    answer = api.call(Role.COMPLIANCE, "POST", PATH, json={"records": records_json(model_id, 7, 7)})
     assert answer.status_code == 201
-    found = answer.json()
-    assert (found["status"], found["subjects"], found["records"]) == ("pending", [], name(model_id, 7))
-    assert [model["model_id"] for model in found["models"]] == [str(model_id)]
+    deletion = answer.json()
+    assert (deletion["status"], deletion["subjects"], deletion["records"]) == ("pending", [], records_json(model_id, 7))
+    assert [model["model_id"] for model in deletion["models"]] == [str(model_id)]
     key = StatementSigner(settings.signing_key_bytes()).public_pem.encode()
-    assert verify(found["receipt"].encode(), key).predicate["records"] == name(model_id, 7)
-    assert api.call(Role.COMPLIANCE, "GET", f"{PATH}/{found['id']}").json()["records"] == name(model_id, 7)
+    assert verify(deletion["receipt"].encode(), key).predicate["records"] == records_json(model_id, 7)
+    assert api.call(Role.COMPLIANCE, "GET", f"{PATH}/{deletion['id']}").json()["records"] == records_json(model_id, 7)
     with database.reading() as session:
-        entry = session.scalars(select(AuditEntry).where(AuditEntry.concerns == found["id"])).one()
-    assert entry.details == {"subjects": [], "records": name(model_id, 7)}
+        entry = session.scalars(select(AuditEntry).where(AuditEntry.concerns == deletion["id"])).one()
+    assert entry.details == {"subjects": [], "records": records_json(model_id, 7)}
 
 
 def test_a_row_erased_before_completes_at_once_with_a_certificate(
@@ -44,21 +44,23 @@ def test_a_row_erased_before_completes_at_once_with_a_certificate(
     model_id = samples.register_sample(settings, database)
     with database.writing() as session:
         session.execute(delete(Record).where(Record.record == 7))
-    found = api.call(Role.COMPLIANCE, "POST", PATH, json={"records": name(model_id, 7)}).json()
-    assert (found["status"], found["models"]) == ("completed", [])
-    assert "erased by an earlier deletion" in found["outcome"]
+    deletion = api.call(Role.COMPLIANCE, "POST", PATH, json={"records": records_json(model_id, 7)}).json()
+    assert (deletion["status"], deletion["models"]) == ("completed", [])
+    assert "erased by an earlier deletion" in deletion["outcome"]
     key = StatementSigner(settings.signing_key_bytes()).public_pem.encode()
-    absence = verify(api.call(Role.COMPLIANCE, "GET", found["absence"]).content, key)
-    assert absence.predicate["records"] == name(model_id, 7)
+    absence = verify(api.call(Role.COMPLIANCE, "GET", deletion["absence"]).content, key)
+    assert absence.predicate["records"] == records_json(model_id, 7)
 
 
 @pytest.mark.parametrize("wrong", ["model", "record", "reach"])
-def test_what_never_was_is_404_and_stores_nothing(api: Api, settings: Settings, database: Database, wrong: str) -> None:
+def test_an_unknown_name_is_404_and_stores_nothing(
+    api: Api, settings: Settings, database: Database, wrong: str
+) -> None:
     model_id, other = (samples.register_sample(settings, database) for _ in range(2))
     body = {
-        "model": {"records": name(uuid.uuid4(), 0)},
-        "record": {"records": name(model_id, 39, 40)},
-        "reach": {"records": name(model_id, 0), "subjects": [samples.person(1)], "models": [str(other)]},
+        "model": {"records": records_json(uuid.uuid4(), 0)},
+        "record": {"records": records_json(model_id, 39, 40)},
+        "reach": {"records": records_json(model_id, 0), "subjects": [samples.person(1)], "models": [str(other)]},
     }[wrong]
     answer = api.call(Role.COMPLIANCE, "POST", PATH, json=body)
     assert answer.status_code == 404
@@ -67,7 +69,7 @@ def test_what_never_was_is_404_and_stores_nothing(api: Api, settings: Settings, 
         assert session.scalar(select(func.count()).select_from(Deletion)) == 0
 
 
-def test_a_request_names_something(api: Api) -> None:
+def test_a_request_must_name_subjects_or_records(api: Api) -> None:
     answer = api.call(Role.COMPLIANCE, "POST", PATH, json={"regulation": "gdpr"})
     assert answer.status_code == 422
     assert "subjects, records, or both" in answer.json()["errors"][0]["message"]

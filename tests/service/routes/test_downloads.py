@@ -46,9 +46,9 @@ def test_a_receipt_keeps_its_promise(asked: Asked) -> None:
     given = verify(asked.receipt.encode(), keys_of(asked.api))
     assert "not yet" in given.checks[-1]
     answer = asked.api.call(Role.COMPLIANCE, "GET", asked.path)
-    found = verify(answer.content, keys_of(asked.api))
-    assert "of the log localhost/lethe" in found.checks[-1]
-    assert found.predicate == given.predicate
+    response = verify(answer.content, keys_of(asked.api))
+    assert "of the log localhost/lethe" in response.checks[-1]
+    assert response.predicate == given.predicate
     assert json.loads(answer.content)["envelope"] == json.loads(asked.receipt)["envelope"]
 
 

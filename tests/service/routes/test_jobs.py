@@ -49,7 +49,7 @@ def publish_claim(
     level: CertifiedLevel = "proved",
     **bound: object,
 ) -> uuid.UUID:
-    """As a worker would, with a bound of our choice. Returns the certificate of the batch's only deletion."""
+    """Publish as a worker would, with the given bound. Return the certificate of the batch's only deletion."""
     (certificate,) = publish_all(settings, database, claimed, epsilon, level, **bound)
     return certificate
 
@@ -98,9 +98,9 @@ def test_operators_and_auditors_only(api: Api, method: str, path: str, status: i
     assert {role: api.call(role, method, path).status_code for role in expected} == expected
 
 
-def test_a_running_job_tells_its_lease_and_progress(api: Api, settings: Settings, database: Database) -> None:
+def test_a_running_job_shows_its_lease_and_progress(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    asked = [samples.request_deletion(settings, database, number).deletion.id for number in (1, 2)]
+    deletion_ids = [samples.request_deletion(settings, database, number).deletion.id for number in (1, 2)]
     claimed = claim(database, model_id)
     with database.writing() as session:
         residual = {"rung": "influence", "step": 1, "residual": 0.5, "seconds": 0.25}
@@ -114,11 +114,11 @@ def test_a_running_job_tells_its_lease_and_progress(api: Api, settings: Settings
     assert (job["finished_at"], job["failure"], job["device"], job["rungs"]) == (None, None, "cuda:0", None)
     assert (job["phases"], job["residuals"]) == (trace["phases"], trace["residuals"])
     assert 0 <= job["seconds"] < 60
-    assert job["deletions"] == sorted(map(str, asked))
+    assert job["deletions"] == sorted(map(str, deletion_ids))
     assert job["deletion_count"] == 2
 
 
-def test_a_finished_job_tells_how_it_ran(api: Api, settings: Settings, database: Database) -> None:
+def test_a_finished_job_shows_how_it_ran(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     samples.request_deletion(settings, database, 1)
     claimed = claim(database, model_id)
@@ -130,20 +130,20 @@ def test_a_finished_job_tells_how_it_ran(api: Api, settings: Settings, database:
     assert (job["status"], job["device"]) == ("published", "cpu")
     assert [rung["name"] for rung in job["rungs"]] == ["influence", "newton"]
     assert (job["phase"], job["percent"], job["solver"]) == ("published", 100, "cholesky")
-    assert (job["phases"], job["residuals"]) == ([], [])  # no worker was there to tell
+    assert (job["phases"], job["residuals"]) == ([], [])  # no worker reported any
     assert (job["seconds"], job["lease_expires_at"]) == (2.5, None)
 
 
-def test_a_job_that_was_taken_over_still_tells_what_it_held(api: Api, settings: Settings, database: Database) -> None:
+def test_an_abandoned_job_still_shows_its_deletions(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    asked = samples.request_deletion(settings, database, 1).deletion.id
+    deletion_id = samples.request_deletion(settings, database, 1).deletion.id
     late = claim(database, model_id)
     with database.writing() as session:
         session.execute(update(Batch).values(lease_expires_at=now() - timedelta(seconds=1)))
     taken = claim(database, model_id)
     for claimed, status in ((late, "abandoned"), (taken, "running")):
         job = api.call(Role.OPERATOR, "GET", f"{PATH}/{claimed.batch_id}").json()
-        assert (job["status"], job["deletions"]) == (status, [str(asked)])
+        assert (job["status"], job["deletions"]) == (status, [str(deletion_id)])
     listed = api.call(Role.OPERATOR, "GET", PATH).json()["items"]
     assert [(job["id"], job["deletion_count"]) for job in listed] == [
         (str(taken.batch_id), 1),
@@ -152,7 +152,7 @@ def test_a_job_that_was_taken_over_still_tells_what_it_held(api: Api, settings: 
     assert "deletions" not in listed[0]
 
 
-def test_the_deletions_of_a_huge_job_are_cut(api: Api, settings: Settings, database: Database) -> None:
+def test_the_deletions_of_a_huge_job_are_truncated(api: Api, settings: Settings, database: Database) -> None:
     from service.store import audit
 
     model_id, batch_id = samples.register_sample(settings, database), uuid.uuid4()
@@ -166,7 +166,7 @@ def test_the_deletions_of_a_huge_job_are_cut(api: Api, settings: Settings, datab
 
 
 def add_batches(database: Database, model_id: uuid.UUID, count: int) -> list[str]:
-    """Finished batches, newest first; every third shares its start with the one before, so that ids decide."""
+    """Add finished batches; return ids newest first. Every third starts with the previous one, so that ids decide."""
     start = now() - timedelta(days=1)
     rows = [
         Batch(
@@ -188,19 +188,19 @@ def add_batches(database: Database, model_id: uuid.UUID, count: int) -> list[str
 def test_pages_follow_each_other_without_gap_or_repetition(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     expected = add_batches(database, model_id, 11)
-    seen: list[str] = []
+    ids: list[str] = []
     cursor = None
     for size in (3, 3, 3, 2):  # each page ends between two jobs that started at once
         query = {"limit": 3, **({"cursor": cursor} if cursor else {})}
         page = api.call(Role.OPERATOR, "GET", PATH, params=query).json()
         assert len(page["items"]) == size
-        seen += [job["id"] for job in page["items"]]
+        ids += [job["id"] for job in page["items"]]
         cursor = page["next_cursor"]
     assert cursor is None
-    assert seen == expected
+    assert ids == expected
 
 
-def test_what_arrives_meanwhile_does_not_shift_the_next_page(api: Api, settings: Settings, database: Database) -> None:
+def test_new_jobs_do_not_shift_the_next_page(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     expected = add_batches(database, model_id, 6)
     first = api.call(Role.OPERATOR, "GET", PATH, params={"limit": 3}).json()
@@ -211,20 +211,20 @@ def test_what_arrives_meanwhile_does_not_shift_the_next_page(api: Api, settings:
 
 
 def test_filters(api: Api, settings: Settings, database: Database) -> None:
-    one, other = (samples.register_sample(settings, database) for _ in range(2))
-    add_batches(database, one, 5)
-    add_batches(database, other, 2)
+    first, second = (samples.register_sample(settings, database) for _ in range(2))
+    add_batches(database, first, 5)
+    add_batches(database, second, 2)
     counts = {
         "": 7,
-        f"model={one}": 5,
+        f"model={first}": 5,
         f"model={UNKNOWN}": 0,
         "status=failed": 3,
         "status=failed&status=published": 7,
         "status=running": 0,
-        f"model={one}&status=published": 3,
+        f"model={first}&status=published": 3,
     }
-    found = {query: len(api.call(Role.OPERATOR, "GET", f"{PATH}?{query}").json()["items"]) for query in counts}
-    assert found == counts
+    lengths = {query: len(api.call(Role.OPERATOR, "GET", f"{PATH}?{query}").json()["items"]) for query in counts}
+    assert lengths == counts
 
 
 @pytest.mark.parametrize(

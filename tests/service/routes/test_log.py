@@ -29,11 +29,11 @@ def signer(settings: Settings) -> StatementSigner:
     return StatementSigner(settings.signing_key_bytes(), settings.origin)
 
 
-def grow(database: Database, signer: StatementSigner, count: int) -> int:
-    """Write entries and place all there are; the size of the log."""
+def append_entries(database: Database, signer: StatementSigner, count: int) -> int:
+    """Write entries, sequence all of them and return the size of the log."""
     with database.writing() as session:
         for number in range(count):
-            audit.record(session, "acme", "thing.done", number, share=0.5)
+            audit.record(session, "acme", "test.entry", number, share=0.5)
         checkpoint = sequencing.sequence_entries(session, signer)
     assert checkpoint is not None
     return checkpoint.size
@@ -52,16 +52,16 @@ def hashes(proof: list[str]) -> list[bytes]:
 
 
 def test_the_newest_checkpoint_and_its_tag(api: Api, database: Database, signer: StatementSigner) -> None:
-    size = grow(database, signer, 3)
+    size = append_entries(database, signer, 3)
     first = get(api, "checkpoint")
     assert first.headers["content-type"] == "text/plain; charset=utf-8"
     note = parse_note(first.text)
     assert (note.origin, note.size) == (signer.origin, size)
-    known = {"If-None-Match": first.headers["etag"]}
-    again = api.call(None, "GET", f"{LOG}/checkpoint", headers=known)
+    etag = {"If-None-Match": first.headers["etag"]}
+    again = api.call(None, "GET", f"{LOG}/checkpoint", headers=etag)
     assert (again.status_code, again.text) == (304, "")
-    grow(database, signer, 1)
-    assert parse_note(api.call(None, "GET", f"{LOG}/checkpoint", headers=known).text).size == size + 1
+    append_entries(database, signer, 1)
+    assert parse_note(api.call(None, "GET", f"{LOG}/checkpoint", headers=etag).text).size == size + 1
 
 
 def test_before_the_first_checkpoint_there_is_nothing_to_prove(api: Api) -> None:
@@ -71,7 +71,7 @@ def test_before_the_first_checkpoint_there_is_nothing_to_prove(api: Api) -> None
 
 
 def test_anybody_can_replay_the_log_from_its_entries(api: Api, database: Database, signer: StatementSigner) -> None:
-    size = grow(database, signer, 20)
+    size = append_entries(database, signer, 20)
     lines = entries(api)
     assert len(lines) == size
     assert root_of([leaf_hash(line.encode()) for line in lines]) == parse_note(get(api, "checkpoint").text).root
@@ -80,17 +80,17 @@ def test_anybody_can_replay_the_log_from_its_entries(api: Api, database: Databas
 
 
 def test_entries_page_by_page(api: Api, database: Database, signer: StatementSigner) -> None:
-    size = grow(database, signer, 10)
+    size = append_entries(database, signer, 10)
     whole = entries(api)
     first = get(api, "entries", Role.OPERATOR, count=4)
     assert first.text.splitlines() == whole[:4]
     assert first.headers["x-next-start"] == "4"
-    rest = get(api, "entries", Role.OPERATOR, start=4, count=MAX_ENTRIES)
-    assert rest.text.splitlines() == whole[4:]
-    assert "x-next-start" not in rest.headers
+    remaining = get(api, "entries", Role.OPERATOR, start=4, count=MAX_ENTRIES)
+    assert remaining.text.splitlines() == whole[4:]
+    assert "x-next-start" not in remaining.headers
     for start in (size, size + 5):
-        behind = get(api, "entries", Role.OPERATOR, start=start)
-        assert (behind.status_code, behind.text) == (200, "")
+        beyond = get(api, "entries", Role.OPERATOR, start=start)
+        assert (beyond.status_code, beyond.text) == (200, "")
     assert get(api, "entries", Role.OPERATOR, count=MAX_ENTRIES + 1).status_code == 422
 
 
@@ -102,19 +102,19 @@ def test_a_receipt_leads_to_its_entry(
     receipt = api.call(Role.COMPLIANCE, "POST", "/api/v1/deletions", json=body).json()["receipt"]
     promised = json.loads(base64.b64decode(json.loads(receipt)["envelope"]["payload"]))["predicate"]["log"]
     assert get(api, "proof/inclusion", leaf=promised["leaf"]).status_code == 404
-    grow(database, signer, 5)
-    found = get(api, "proof/inclusion", leaf=promised["leaf"]).json()
-    assert found["leaf"] == promised["leaf"]
-    assert found["checkpoint"] == get(api, "checkpoint").text
-    assert leaf_hash(entries(api)[found["index"]].encode()).hex() == promised["leaf"]
+    append_entries(database, signer, 5)
+    inclusion = get(api, "proof/inclusion", leaf=promised["leaf"]).json()
+    assert inclusion["leaf"] == promised["leaf"]
+    assert inclusion["checkpoint"] == get(api, "checkpoint").text
+    assert leaf_hash(entries(api)[inclusion["index"]].encode()).hex() == promised["leaf"]
 
 
-def test_an_entry_is_proved_by_its_place(api: Api, database: Database, signer: StatementSigner) -> None:
-    old = grow(database, signer, 4)
-    new = grow(database, signer, 4)
+def test_an_entry_is_proved_by_its_index(api: Api, database: Database, signer: StatementSigner) -> None:
+    old = append_entries(database, signer, 4)
+    new = append_entries(database, signer, 4)
     lines = [leaf_hash(line.encode()) for line in entries(api)]
-    found = get(api, "proof/inclusion", index=0, size=2).json()
-    assert found == {
+    inclusion = get(api, "proof/inclusion", index=0, size=2).json()
+    assert inclusion == {
         "index": 0,
         "leaf": lines[0].hex(),
         "size": 2,
@@ -129,14 +129,18 @@ def test_an_entry_is_proved_by_its_place(api: Api, database: Database, signer: S
     assert get(api, "proof/inclusion", **both).json()["index"] == 1
 
 
-def test_a_younger_log_continues_an_older_one(api: Api, database: Database, signer: StatementSigner) -> None:
-    grow(database, signer, 4)
+def test_a_later_log_extends_an_earlier_one(api: Api, database: Database, signer: StatementSigner) -> None:
+    append_entries(database, signer, 4)
     old = parse_note(get(api, "checkpoint").text)
-    grow(database, signer, 300)
+    append_entries(database, signer, 300)
     new = parse_note(get(api, "checkpoint").text)
-    found = get(api, "proof/consistency", old=old.size).json()
-    assert (found["old"], found["new"], found["checkpoint"]) == (old.size, new.size, get(api, "checkpoint").text)
-    assert roots(old.size, new.size, old.root, hashes(found["proof"])) == (old.root, new.root)
+    consistency = get(api, "proof/consistency", old=old.size).json()
+    assert (consistency["old"], consistency["new"], consistency["checkpoint"]) == (
+        old.size,
+        new.size,
+        get(api, "checkpoint").text,
+    )
+    assert roots(old.size, new.size, old.root, hashes(consistency["proof"])) == (old.root, new.root)
     assert get(api, "proof/consistency", old=old.size, new=old.size).json()["proof"] == []
     between = get(api, "proof/consistency", old=2, new=old.size + 1).json()
     assert between["checkpoint"] is None
@@ -161,8 +165,8 @@ PROBLEMS: list[tuple[str, dict[str, Any], int]] = [
 ]
 
 
-def test_what_the_log_does_not_have_is_a_problem(api: Api, database: Database, signer: StatementSigner) -> None:
-    grow(database, signer, 3)
+def test_unknown_entries_and_sizes_are_problems(api: Api, database: Database, signer: StatementSigner) -> None:
+    append_entries(database, signer, 3)
     for path, params, status in PROBLEMS:
         answer = get(api, path, Role.AUDITOR, **params)
         assert answer.status_code == status, (path, params)
@@ -170,13 +174,15 @@ def test_what_the_log_does_not_have_is_a_problem(api: Api, database: Database, s
 
 
 def test_a_leaf_at_another_index_is_a_problem(api: Api, database: Database, signer: StatementSigner) -> None:
-    grow(database, signer, 3)
+    append_entries(database, signer, 3)
     leaf = get(api, "proof/inclusion", index=1).json()["leaf"]
     assert get(api, "proof/inclusion", index=0, leaf=leaf).status_code == 404
 
 
-def test_tiles_hold_the_tree_and_full_ones_may_be_kept(api: Api, database: Database, signer: StatementSigner) -> None:
-    size = grow(database, signer, 300)
+def test_tiles_hold_the_tree_and_full_tiles_may_be_cached(
+    api: Api, database: Database, signer: StatementSigner
+) -> None:
+    size = append_entries(database, signer, 300)
     whole = [leaf_hash(line.encode()) for line in entries(api)]
     full, part = (get(api, f"tile/0/{number}", Role.AUDITOR) for number in range(2))
     assert full.content + part.content == b"".join(whole)

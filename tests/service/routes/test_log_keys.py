@@ -18,14 +18,14 @@ from tests.service.conftest import Api
 
 def test_anybody_gets_all_keys_the_current_first(settings: Settings, database: Database, api: Api) -> None:
     signer = StatementSigner(settings.signing_key_bytes())
-    at = datetime(2026, 11, 16, 9, 30, tzinfo=UTC)
+    revoked_at = datetime(2026, 11, 16, 9, 30, tzinfo=UTC)
     other = open_signer(settings.model_copy(update={"signing_key": SecretStr(new_key())}), database)
     with database.writing() as session:
         keys.retire(session, other.key_id, "ops")
-        keys.revoke(session, other.key_id, at, "laptop lost", "ops")
-    found = api.call(None, "GET", "/api/v1/log/keys").json()
-    assert found["origin"] == "localhost/lethe"
-    current, former = found["keys"]
+        keys.revoke(session, other.key_id, revoked_at, "laptop lost", "ops")
+    listed = api.call(None, "GET", "/api/v1/log/keys").json()
+    assert listed["origin"] == "localhost/lethe"
+    current, former = listed["keys"]
     assert (current["keyid"], former["keyid"]) == (signer.key_id, other.key_id)
     assert current["public_key_pem"] == signer.public_pem
     assert [current[name] for name in ("retired_at", "revoked_at", "reason")] == [None, None, None]
@@ -35,7 +35,7 @@ def test_anybody_gets_all_keys_the_current_first(settings: Settings, database: D
     assert hashlib.sha256(raw).hexdigest() == other.key_id
 
 
-def test_its_own_key_is_listed_even_if_the_list_was_lost(settings: Settings, database: Database, api: Api) -> None:
+def test_the_current_key_is_listed_even_if_its_row_is_missing(settings: Settings, database: Database, api: Api) -> None:
     with database.writing() as session:
         session.execute(delete(SigningKey))
     (key,) = api.call(None, "GET", "/api/v1/log/keys").json()["keys"]

@@ -1,4 +1,4 @@
-"""The OpenDSR contract, line by line: what a platform may rely on without having read our code."""
+"""The OpenDSR contract, line by line, as a platform relies on it."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ REQUEST_ID = "a7551968-d5d6-44b2-9831-815ac9017798"
 
 
 @pytest.fixture(scope="session")
-def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An RSA key takes its time; one is enough for all tests."""
+def processor_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Create one RSA key for all tests: creating it is slow."""
     folder = tmp_path_factory.mktemp("processor")
     ProcessorIdentity.load(Settings(data_dir=folder, _env_file=None))  # type: ignore[call-arg]
     return folder / "opendsr"
 
 
 @pytest.fixture(autouse=True)
-def processor(settings: Settings, made_once: Path) -> None:
+def processor(settings: Settings, processor_files: Path) -> None:
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(made_once, settings.data_dir / "opendsr")
+    shutil.copytree(processor_files, settings.data_dir / "opendsr")
 
 
 def body(**changes: Any) -> bytes:
-    whole = {
+    fields = {
         "regulation": "gdpr",
         "subject_request_id": REQUEST_ID,
         "subject_request_type": "erasure",
@@ -56,7 +56,7 @@ def body(**changes: Any) -> bytes:
         "api_version": "2.0",
         **changes,
     }
-    return json.dumps({name: value for name, value in whole.items() if value is not None}).encode()
+    return json.dumps({name: value for name, value in fields.items() if value is not None}).encode()
 
 
 def post(api: Api, content: bytes, path: str = "/v2/requests", role: Role | None = Role.COMPLIANCE) -> httpx.Response:
@@ -68,7 +68,7 @@ def get(api: Api, path: str = f"/v2/requests/{REQUEST_ID}") -> httpx.Response:
 
 
 def assert_signed(api: Api, answer: httpx.Response, name: str = "OpenDSR") -> None:
-    """As a platform checks it: by the certificate that discovery points to, over the raw bytes."""
+    """Check as a platform does: by the certificate that discovery names, over the raw bytes."""
     url = api.call(None, "GET", "/v2/discovery").json()["processor_certificate"]
     certificate = x509.load_pem_x509_certificate(CLIENT.get(url).content)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -100,12 +100,12 @@ def identity(**changes: Any) -> dict[str, Any]:
 
 
 DISCOVERY: dict[str, Callable[[dict[str, Any], Api], bool]] = {
-    "api_version": lambda found, _: found["api_version"] == "2.0",
-    "supported_identities": lambda found, _: (
-        found["supported_identities"] == [{"identity_type": name, "identity_format": "raw"} for name in IDENTITY_TYPES]
+    "api_version": lambda answer, _: answer["api_version"] == "2.0",
+    "supported_identities": lambda answer, _: (
+        answer["supported_identities"] == [{"identity_type": name, "identity_format": "raw"} for name in IDENTITY_TYPES]
     ),
-    "supported_subject_request_types": lambda found, _: found["supported_subject_request_types"] == ["erasure"],
-    "processor_certificate": lambda found, api: found["processor_certificate"].startswith(api.url + "/v2/"),
+    "supported_subject_request_types": lambda answer, _: answer["supported_subject_request_types"] == ["erasure"],
+    "processor_certificate": lambda answer, api: answer["processor_certificate"].startswith(api.url + "/v2/"),
 }
 
 
@@ -118,11 +118,11 @@ def test_discovery_has(api: Api, field: str) -> None:
 
 
 ACCEPTED: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "controller_id": lambda found: found["controller_id"] == "acme-compliance",
-    "received_time": lambda found: found["received_time"].endswith("Z"),
-    "expected_completion_time": lambda found: found["expected_completion_time"] > found["received_time"],
-    "encoded_request": lambda found: base64.b64decode(found["encoded_request"]) == body(),
-    "subject_request_id": lambda found: found["subject_request_id"] == REQUEST_ID,
+    "controller_id": lambda answer: answer["controller_id"] == "acme-compliance",
+    "received_time": lambda answer: answer["received_time"].endswith("Z"),
+    "expected_completion_time": lambda answer: answer["expected_completion_time"] > answer["received_time"],
+    "encoded_request": lambda answer: base64.b64decode(answer["encoded_request"]) == body(),
+    "subject_request_id": lambda answer: answer["subject_request_id"] == REQUEST_ID,
 }
 
 
@@ -135,10 +135,10 @@ def test_an_accepted_request_answers_with(api: Api, field: str) -> None:
 
 
 STATUS: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "controller_id": lambda found: found["controller_id"] == "acme-compliance",
-    "expected_completion_time": lambda found: found["expected_completion_time"].endswith("Z"),
-    "subject_request_id": lambda found: found["subject_request_id"] == REQUEST_ID,
-    "request_status": lambda found: found["request_status"] == "pending",
+    "controller_id": lambda answer: answer["controller_id"] == "acme-compliance",
+    "expected_completion_time": lambda answer: answer["expected_completion_time"].endswith("Z"),
+    "subject_request_id": lambda answer: answer["subject_request_id"] == REQUEST_ID,
+    "request_status": lambda answer: answer["request_status"] == "pending",
 }
 
 
@@ -156,7 +156,7 @@ def test_a_status_has(api: Api, settings: Settings, database: Database, path: st
     assert_signed(api, answer)
 
 
-def test_a_completed_request_tells_where_its_certificates_are(api: Api, settings: Settings, database: Database) -> None:
+def test_a_completed_request_names_its_certificates(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
     post(api, body())
     publish_claim(settings, database, claim(database, model_id))
@@ -177,7 +177,7 @@ def test_a_completed_request_tells_where_its_certificates_are(api: Api, settings
         (DeletionStatus.FAILED, "in_progress"),
     ],
 )
-def test_our_states_in_its_words(api: Api, database: Database, status: DeletionStatus, shown: str) -> None:
+def test_each_status_has_its_name_in_opendsr(api: Api, database: Database, status: DeletionStatus, shown: str) -> None:
     post(api, body())
     with database.writing() as session:
         session.execute(update(Deletion).values(status=status))
@@ -185,9 +185,9 @@ def test_our_states_in_its_words(api: Api, database: Database, status: DeletionS
 
 
 CANCELLED: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "controller_id": lambda found: found["controller_id"] == "acme-compliance",
-    "received_time": lambda found: found["received_time"].endswith("Z"),
-    "subject_request_id": lambda found: found["subject_request_id"] == REQUEST_ID,
+    "controller_id": lambda answer: answer["controller_id"] == "acme-compliance",
+    "received_time": lambda answer: answer["received_time"].endswith("Z"),
+    "subject_request_id": lambda answer: answer["subject_request_id"] == REQUEST_ID,
 }
 
 
@@ -203,7 +203,7 @@ def test_a_cancelled_request_answers_with(api: Api, settings: Settings, database
     assert get(api).json()["request_status"] == "cancelled"
 
 
-def test_only_what_is_pending_can_be_cancelled(api: Api, settings: Settings, database: Database) -> None:
+def test_only_pending_requests_can_be_cancelled(api: Api, settings: Settings, database: Database) -> None:
     samples.register_sample(settings, database)
     post(api, body())
     with database.writing() as session:
@@ -274,7 +274,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("content", "reason"), BAD.values(), ids=BAD.keys())
-def test_a_bad_request_is_refused_in_its_own_shape_and_changes_nothing(
+def test_a_bad_request_is_refused_in_the_format_of_opendsr_and_stores_nothing(
     api: Api, database: Database, content: bytes, reason: str
 ) -> None:
     answer = post(api, content)
@@ -298,9 +298,7 @@ def test_another_body_under_the_same_id_is_refused(api: Api) -> None:
     assert_refused(post(api, body(regulation="ccpa")), 400, "conflicting_request")
 
 
-def test_every_type_of_identity_both_regulations_and_what_we_do_not_know_are_accepted(
-    api: Api, database: Database
-) -> None:
+def test_all_identity_types_regulations_and_unknown_fields_are_accepted(api: Api, database: Database) -> None:
     allowed = [
         *({"subject_identities": [identity(identity_type=name)]} for name in IDENTITY_TYPES),
         {"regulation": "ccpa"},
@@ -325,17 +323,17 @@ def test_identities_may_stand_below_our_domain_in_extensions_instead(
     assert list(claimed.forgotten) == list(range(samples.ROWS_EACH, 2 * samples.ROWS_EACH))
 
 
-def test_a_request_is_known_to_its_caller_only(api: Api, database: Database) -> None:
+def test_a_request_is_visible_to_its_caller_only(api: Api, database: Database) -> None:
     first = post(api, body())
     with database.writing() as session:
         other = Api(api.url, {Role.COMPLIANCE: issue_token(session, "other", Role.COMPLIANCE, actor="test")})
     assert_refused(get(other), 404, "not_found")
     assert_refused(other.call(Role.COMPLIANCE, "DELETE", f"/v2/requests/{REQUEST_ID}"), 404, "not_found")
-    mine = post(other, body(regulation="ccpa")).json()
-    assert (mine["controller_id"], first.json()["controller_id"]) == ("other", "acme-compliance")
+    second = post(other, body(regulation="ccpa")).json()
+    assert (second["controller_id"], first.json()["controller_id"]) == ("other", "acme-compliance")
 
 
-def test_what_leads_nowhere_is_told_in_its_own_shape(api: Api, settings: Settings) -> None:
+def test_routing_errors_have_the_format_of_opendsr(api: Api, settings: Settings) -> None:
     refusals = {
         ("GET", "/v2/requests/person-1@example.org"): (400, "invalid_request"),
         ("GET", "/v2/nothing"): (404, "not_found"),
@@ -354,19 +352,19 @@ def test_an_unknown_request_is_not_found(api: Api) -> None:
     assert_refused(api.call(Role.COMPLIANCE, "DELETE", f"/v2/requests/{uuid.UUID(int=0)}"), 404, "not_found")
 
 
-def test_who_may_not_is_told_in_its_own_shape(api: Api) -> None:
+def test_missing_rights_have_the_format_of_opendsr(api: Api) -> None:
     assert_refused(post(api, body(), role=None), 401, "unauthorized")
     assert_refused(post(api, body(), role=Role.AUDITOR), 403, "forbidden")
 
 
 def test_version_one_names_are_aliases(api: Api, settings: Settings, database: Database) -> None:
     samples.register_sample(settings, database)
-    made = post(api, body(), "/v1/opengdpr_requests")
-    assert made.status_code == 201
-    assert_signed(api, made, "OpenGDPR")
-    found = get(api, f"/v1/opengdpr_requests/{REQUEST_ID}")
-    assert found.json()["request_status"] == "pending"
-    assert_signed(api, found, "OpenGDPR")
+    created = post(api, body(), "/v1/opengdpr_requests")
+    assert created.status_code == 201
+    assert_signed(api, created, "OpenGDPR")
+    status = get(api, f"/v1/opengdpr_requests/{REQUEST_ID}")
+    assert status.json()["request_status"] == "pending"
+    assert_signed(api, status, "OpenGDPR")
     assert api.call(Role.COMPLIANCE, "DELETE", f"/v1/opengdpr_requests/{REQUEST_ID}").status_code == 202
 
 
@@ -378,7 +376,9 @@ def test_neither_body_nor_identity_is_stored(api: Api, database: Database) -> No
     assert len(row.body_mac) == 32
 
 
-def test_nobody_s_request_is_completed_with_a_certificate_of_absence(api: Api, database: Database) -> None:
+def test_a_request_for_an_unknown_subject_is_completed_with_a_certificate_of_absence(
+    api: Api, database: Database
+) -> None:
     post(api, body())
     assert get(api).json()["request_status"] == "completed"
     with database.reading() as session:

@@ -7,7 +7,7 @@ import pytest
 from service.store.deletions.deadlines import due, held_until, latest
 
 
-def at(text: str) -> datetime:
+def utc(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
@@ -24,8 +24,8 @@ def at(text: str) -> datetime:
         ("ccpa", "2028-02-01T00:00:00", "2028-03-17T00:00:00"),
     ],
 )
-def test_the_day_it_is_due(regulation: str, received: str, expected: str) -> None:
-    assert due(regulation, at(received)) == at(expected)
+def test_due_dates(regulation: str, received: str, expected: str) -> None:
+    assert due(regulation, utc(received)) == utc(expected)
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ def test_the_day_it_is_due(regulation: str, received: str, expected: str) -> Non
         ("ccpa", "2026-11-16T08:00:00", "2027-02-14T08:00:00"),
     ],
 )
-def test_an_extension_goes_no_further(regulation: str, received: str, expected: str) -> None:
+def test_latest_extensions(regulation: str, received: str, expected: str) -> None:
     """Counted from receipt: three months from the end of January are not a month from the end of March."""
-    assert latest(regulation, at(received)) == at(expected)
+    assert latest(regulation, utc(received)) == utc(expected)
 
 
 @pytest.mark.parametrize(
-    ("window", "left", "waits"),
+    ("window", "remaining", "wait"),
     [
         (timedelta(seconds=1), timedelta(days=30), timedelta(seconds=1)),
         (timedelta(hours=12), timedelta(days=30), timedelta(hours=12)),
@@ -53,6 +53,6 @@ def test_an_extension_goes_no_further(regulation: str, received: str, expected: 
         (timedelta(0), timedelta(days=30), timedelta(0)),
     ],
 )
-def test_a_deletion_waits_for_a_tenth_of_its_time_at_most(window: timedelta, left: timedelta, waits: timedelta) -> None:
-    received_at = at("2026-11-16T09:30:00")
-    assert held_until(received_at, received_at + left, window.total_seconds()) == received_at + waits
+def test_a_deletion_waits_at_most_a_tenth_of_its_time(window: timedelta, remaining: timedelta, wait: timedelta) -> None:
+    received_at = utc("2026-11-16T09:30:00")
+    assert held_until(received_at, received_at + remaining, window.total_seconds()) == received_at + wait

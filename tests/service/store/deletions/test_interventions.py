@@ -1,4 +1,4 @@
-"""People and workers at the same deletion at the same moment: one of them wins, and the state is never torn."""
+"""Concurrent changes of a deletion by people and workers: one wins, and its state stays consistent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.service.deletion_rows import add_rows
 TERMS = ClaimTerms(lease_seconds=30, max_attempts=3, window_seconds=0)
 
 
-def test_of_a_cancellation_and_a_claim_one_wins(settings: Settings, database: Database) -> None:
+def test_either_a_cancellation_or_a_claim_wins(settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
 
     def cancel(deletion_id: uuid.UUID) -> bool:
@@ -47,8 +47,8 @@ def test_of_a_cancellation_and_a_claim_one_wins(settings: Settings, database: Da
             cancelled, claimed = cancelling.result(timeout=30), claiming.result(timeout=30)
         assert cancelled == (claimed is None)
         with database.writing() as session:
-            found = find_view(session, deletion_id, caller=None)
-            statuses = {found.deletion.status, found.targets[0].status}
+            view = find_view(session, deletion_id, caller=None)
+            statuses = {view.deletion.status, view.targets[0].status}
             assert statuses == {"cancelled" if cancelled else "running"}
             if claimed is not None:
                 fail_batch(session, claimed.batch_id, "make room", permanent=True, max_attempts=3)
@@ -81,7 +81,7 @@ def test_two_models_that_finish_at_once_complete_the_deletion(settings: Settings
         (["failed", "failed"], None, None),
     ],
 )
-def test_cancelling_takes_back_what_is_not_done(
+def test_cancelling_affects_models_that_are_not_completed(
     settings: Settings, database: Database, before: list[str], after: list[str] | None, overall: str | None
 ) -> None:
     model_ids = sorted(samples.register_sample(settings, database) for _ in before)
@@ -111,5 +111,5 @@ def test_a_retry_by_filter_stops_at_its_limit_with_the_oldest_first(
         retried = interventions.retry_matching(session, Criteria(), "test")
     assert (retried.deletions, retried.model_ids) == (4, frozenset({model_id}))
     with database.reading() as session:
-        still = session.scalars(select(Deletion.id).where(Deletion.status == "failed")).all()
-    assert set(still) == set(newest_first[:2])
+        failed = session.scalars(select(Deletion.id).where(Deletion.status == "failed")).all()
+    assert set(failed) == set(newest_first[:2])

@@ -1,4 +1,4 @@
-"""What a page costs: the number of queries, and the index behind each filter."""
+"""Cost of a page: the number of queries, and the index behind each filter."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ HOUR = timedelta(hours=1)
 
 
 @contextmanager
-def counted(database: Database) -> Iterator[list[str]]:
+def count_statements(database: Database) -> Iterator[list[str]]:
     statements: list[str] = []
 
-    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+    def record(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         statements.append(statement)
 
-    event.listen(database.engine, "before_cursor_execute", note)
+    event.listen(database.engine, "before_cursor_execute", record)
     yield statements
-    event.remove(database.engine, "before_cursor_execute", note)
+    event.remove(database.engine, "before_cursor_execute", record)
 
 
 @pytest.mark.parametrize("count", [1, 60])
 def test_a_page_takes_four_queries_however_long(settings: Settings, database: Database, count: int) -> None:
     model_id = samples.register_sample(settings, database)
     add_rows(database, count, model_id)
-    with database.reading() as session, counted(database) as statements:
+    with database.reading() as session, count_statements(database) as statements:
         page = find_page(session, Criteria(), Window(200))
     assert len(page.items) == count
     assert all(len(view.commitments) == len(view.targets) == 1 for view in page.items)
@@ -81,39 +81,39 @@ def test_each_filter_is_served_by_an_index(
     database: Database, criteria: Criteria, indexes: list[str], later: bool
 ) -> None:
     after = Position(now(), uuid.uuid4()) if later else None
-    plan = explained(database, criteria, after)
+    plan = explain(database, criteria, after)
     assert "Seq Scan on deletions" not in plan
     assert not any(line.startswith("SCAN deletions") and "INDEX" not in line for line in plan.splitlines()), plan
     assert any(index in plan for index in indexes), plan
 
 
-def explained(database: Database, criteria: Criteria, after: Position | None, *, empty: bool = True) -> str:
+def explain(database: Database, criteria: Criteria, after: Position | None, *, empty: bool = True) -> str:
     query = page_query(criteria, Window(50, after)).compile(database.engine, compile_kwargs={"literal_binds": True})
     with database.engine.connect() as connection:
         if database.engine.dialect.name == "sqlite":
             return "\n".join(row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}"))
         if empty:
-            connection.execute(text("SET LOCAL enable_seqscan = off"))  # an empty table is read as a whole otherwise
+            connection.execute(text("SET LOCAL enable_seqscan = off"))  # otherwise an empty table is read as a whole
         return "\n".join(row[0] for row in connection.exec_driver_sql(f"EXPLAIN {query}"))
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_no_filter_reads_a_large_table_as_a_whole(database: Database) -> None:
-    """As the planner chooses of itself, with its statistics: on every page an index, and no sort of all matches."""
-    moment = now()
-    fill(database, 20_000, moment, lambda _stage, _fraction: None)
-    middle = Position(moment - timedelta(days=DAYS / 2), uuid.UUID(int=0))
-    for name, criteria in filters(moment).items():
+    """The planner, with its own statistics, uses an index for every page and never sorts all matches."""
+    end = now()
+    fill(database, 20_000, end, lambda _stage, _fraction: None)
+    middle = Position(end - timedelta(days=DAYS / 2), uuid.UUID(int=0))
+    for name, criteria in filters(end).items():
         for after in (None, middle):
-            plan = explained(database, criteria, after, empty=False)
+            plan = explain(database, criteria, after, empty=False)
             assert "Seq Scan" not in plan, f"{name}: {plan}"
             sorted_rows = [int(rows) for rows in re.findall(r"Sort  \(cost=\S+ rows=(\d+)", plan)]
             assert all(rows <= 51 * len(DeletionStatus) for rows in sorted_rows), f"{name}: {plan}"
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_plan_is_made_for_the_values_at_hand(database: Database) -> None:
-    """However often a statement was sent: prepared, it would keep one plan for a week and for a year."""
+def test_each_query_is_planned_for_its_values(database: Database) -> None:
+    """A prepared statement would use one plan for a week and for a year."""
     criteria = Criteria(due_from=now(), due_to=now() + timedelta(days=7))
     with database.reading() as session:
         for _ in range(20):
@@ -121,16 +121,16 @@ def test_a_plan_is_made_for_the_values_at_hand(database: Database) -> None:
         plans = "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement LIKE '%ORDER BY%LIMIT%'"
         ((generic, custom),) = session.execute(text(plans)).all()
     assert generic == 0
-    assert custom > 5  # it was prepared, so the question was put
+    assert custom > 5  # it was prepared, so the test means something
 
 
 @pytest.mark.parametrize("statuses", [["pending", "failed", "pending"], ["completed", "cancelled", "running"]])
 @pytest.mark.parametrize("overdue", [None, True, False])
 @pytest.mark.parametrize("of_model", [False, True])
-def test_pages_are_the_same_whichever_way_they_are_found(
+def test_pages_are_the_same_for_every_query_plan(
     settings: Settings, database: Database, statuses: list[str], overdue: bool | None, of_model: bool
 ) -> None:
-    """Against a plain look at every row: filters together, page by page."""
+    """Compare with a plain query over all rows: combined filters, page by page."""
     model_id = samples.register_sample(settings, database)
     for number, status in enumerate(DeletionStatus):
         due_at = now() + timedelta(days=number - 2)
@@ -139,18 +139,18 @@ def test_pages_are_the_same_whichever_way_they_are_found(
     with database.reading() as session:
         plain = select(Deletion.id).where(matches(criteria))
         expected = session.scalars(plain.order_by(Deletion.received_at.desc(), Deletion.id.desc())).all()
-        found: list[uuid.UUID] = []
+        ids: list[uuid.UUID] = []
         window: Window | None = Window(3)
         while window is not None:
             page = find_page(session, criteria, window)
-            found += [view.deletion.id for view in page.items]
+            ids += [view.deletion.id for view in page.items]
             window = Window(3, page.end) if page.end else None
-    assert found == expected
+    assert ids == expected
 
 
 @given(st.datetimes(timezones=st.just(UTC)), st.uuids())
-def test_a_cursor_comes_back_as_it_went(moment: datetime, deletion_id: uuid.UUID) -> None:
-    position = Position(moment, deletion_id)
+def test_a_cursor_round_trips(timestamp: datetime, deletion_id: uuid.UUID) -> None:
+    position = Position(timestamp, deletion_id)
     assert Position.decode(position.encode()) == position
 
 
@@ -164,8 +164,8 @@ def test_a_due_date_before_the_calendar_begins_implies_nothing(database: Databas
     expected = add_rows(database, 1)
     earliest = datetime(1, 1, 1, tzinfo=UTC)
     with database.reading() as session:
-        found = find_page(session, Criteria(due_from=earliest, due_to=now() + 10_000 * HOUR), Window(5))
-        assert [view.deletion.id for view in found.items] == expected
+        page = find_page(session, Criteria(due_from=earliest, due_to=now() + 10_000 * HOUR), Window(5))
+        assert [view.deletion.id for view in page.items] == expected
         assert not find_page(session, Criteria(due_to=earliest), Window(5)).items
 
 

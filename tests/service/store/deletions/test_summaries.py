@@ -24,18 +24,18 @@ def midnight() -> datetime:
     return now().replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def written(database: Database) -> int:
+def count_summaries(database: Database) -> int:
     with database.reading() as session:
         return session.scalar(select(func.count()).where(AuditEntry.action == "summary.daily")) or 0
 
 
 def add(database: Database, count: int = 1, **columns: object) -> None:
-    """Deletions that no count but the wanted one sees: old, and due in a month."""
+    """Add deletions that are in no other count: old, and due in a month."""
     add_rows(database, count, **{"received_at": now() - 90 * DAY, "due_at": now() + 30 * DAY, **columns})
 
 
 def fill(database: Database) -> None:
-    """Each count by another number of rows, and rows just outside each of them."""
+    """Add a different number of rows to each count, and rows just outside each of them."""
     today = midnight()
     add(database, 2, received_at=today - DAY)
     add(database, 1, received_at=today - MINUTE, regulation="ccpa")
@@ -51,7 +51,7 @@ def fill(database: Database) -> None:
     add(database, 1, due_at=now() + 7 * DAY + MINUTE)
 
 
-def test_a_day_in_a_few_numbers(database: Database) -> None:
+def test_the_summary_of_a_day(database: Database) -> None:
     fill(database)
     summary = write_daily_summary(database)
     assert summary is not None
@@ -62,7 +62,7 @@ def test_a_day_in_a_few_numbers(database: Database) -> None:
     assert (read.day, read.since, read.regulations) == (summary.day, summary.since, summary.regulations)
 
 
-def test_what_is_late_now_and_soon(database: Database) -> None:
+def test_overdue_and_due_soon(database: Database) -> None:
     with database.reading() as session:
         assert count_deadlines(session) == DeadlineCounts(0, 0)
     fill(database)
@@ -74,22 +74,20 @@ def test_what_is_late_now_and_soon(database: Database) -> None:
     assert 'lethe_deletions{status="failed"} 4.0' in lines
 
 
-def test_once_a_day_also_when_two_sweeps_run(database: Database) -> None:
+def test_a_day_has_one_summary_even_with_several_sweeps(database: Database) -> None:
     for _ in range(3):
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(write_daily_summary, [database] * 4))
-    assert written(database) == 1
+    assert count_summaries(database) == 1
 
 
 def test_the_database_refuses_a_second_summary_of_a_day(database: Database) -> None:
-    """Whoever read before the other wrote finds out when it writes."""
+    """A sweep that read before another one wrote fails to write."""
     write_daily_summary(database)
-    stale = summaries.find_summaries
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(summaries, "find_summaries", lambda *_: [])
         assert write_daily_summary(database) is None
-    assert summaries.find_summaries is stale
-    assert written(database) == 1
+    assert count_summaries(database) == 1
 
 
 def test_a_day_without_a_sweep_is_in_the_next_summary(database: Database) -> None:
@@ -118,6 +116,6 @@ def test_operators_and_auditors_read_them_newest_first(api: Api, database: Datab
     assert [item["day"] for item in page] == ["2026-03-05", "2026-03-04", "2026-03-03"]
     assert page[0]["regulations"] == {"gdpr": counts}
     assert page[0]["since"] == "2026-03-05T00:00:00Z"
-    rest = api.call(Role.OPERATOR, "GET", f"{PATH}?before={page[-1]['day']}").json()["items"]
-    assert [item["day"] for item in rest] == ["2026-03-02", "2026-03-01"]
+    earlier = api.call(Role.OPERATOR, "GET", f"{PATH}?before={page[-1]['day']}").json()["items"]
+    assert [item["day"] for item in earlier] == ["2026-03-02", "2026-03-01"]
     assert api.call(Role.OPERATOR, "GET", f"{PATH}?before=canary").status_code == 422
