@@ -45,6 +45,8 @@ class ClassifierFamily(Likelihood, Protocol):
 
 @dataclass(frozen=True)
 class Effects:
+    """Effects of one forgetting: advantages from released draws, risk bounds, membership attacks."""
+
     release: tuple[Release, ...]
     """Empty if no divergence is known."""
     pac_bayes: PacBayes | None

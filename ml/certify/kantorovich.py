@@ -170,14 +170,11 @@ def _newton_error(expansion: Expansion, newton: Solution, lambda_min: float) -> 
 
     The residual is recomputed: the solver's own report is not trusted.
     """
+    gradient, hessian, rounding = expansion.gradient, expansion.hessian, expansion.rounding
     step_norm = float(newton.x.norm())
-    residual = float((expansion.gradient - expansion.hessian @ newton.x).norm())
-    residual_rounding = (
-        (len(newton.x) + 4) * _EPS * float(expansion.hessian.norm() * step_norm + expansion.gradient.norm())
-    )
-    return (
-        residual + residual_rounding + expansion.rounding.gradient + expansion.rounding.hessian * step_norm
-    ) / lambda_min
+    residual = float((gradient - hessian @ newton.x).norm())
+    residual_rounding = (len(newton.x) + 4) * _EPS * float(hessian.norm() * step_norm + gradient.norm())
+    return (residual + residual_rounding + rounding.gradient + rounding.hessian * step_norm) / lambda_min
 
 
 def _excess(expansion: Expansion, newton: Solution, error: float, lipschitz: float, radius: float) -> float:
