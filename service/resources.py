@@ -80,7 +80,7 @@ def resources_of(request: Request) -> Resources:
     return resources
 
 
-def allowed(
+def require_role(
     *roles: Role,
 ) -> Callable[[Request, HTTPAuthorizationCredentials | None], Coroutine[Any, Any, Caller]]:
     """Return a dependency that admits only these roles and yields the caller."""
@@ -100,8 +100,8 @@ def allowed(
     return check
 
 
-def own_only(caller: Caller) -> str | None:
-    """Return whose deletions the caller may see: compliance only its own, all other roles everybody's (None)."""
+def visible_owner(caller: Caller) -> str | None:
+    """Return the caller whose deletions are visible: compliance sees its own only, other roles see all (None)."""
     return caller.name if caller.role == Role.COMPLIANCE else None
 
 
@@ -111,7 +111,7 @@ async def _provide(request: Request) -> Resources:
 
 
 ResourcesDep = Annotated[Resources, Depends(_provide)]
-Compliance = Annotated[Caller, Depends(allowed(Role.COMPLIANCE))]
-Engineer = Annotated[Caller, Depends(allowed(Role.ENGINEER))]
-DeletionReader = Annotated[Caller, Depends(allowed(Role.COMPLIANCE, Role.OPERATOR, Role.AUDITOR))]
-ModelReader = Annotated[Caller, Depends(allowed(Role.ENGINEER, Role.OPERATOR, Role.AUDITOR))]
+Compliance = Annotated[Caller, Depends(require_role(Role.COMPLIANCE))]
+Engineer = Annotated[Caller, Depends(require_role(Role.ENGINEER))]
+DeletionReader = Annotated[Caller, Depends(require_role(Role.COMPLIANCE, Role.OPERATOR, Role.AUDITOR))]
+ModelReader = Annotated[Caller, Depends(require_role(Role.ENGINEER, Role.OPERATOR, Role.AUDITOR))]

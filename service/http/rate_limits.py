@@ -27,7 +27,7 @@ log = structlog.get_logger("rate_limits")
 TIMEOUT_SECONDS = 1.0
 """A broker that takes longer counts as unavailable. Not shorter, since this process may itself be busy."""
 UNAVAILABLE_SECONDS = 5.0
-"""How long an unavailable broker is not asked again."""
+"""Time until an unavailable broker is asked again."""
 SHARE_SECONDS = 1.0
 """Requests that a process took and did not spend in this time are lost."""
 MAX_TOKENS = 10_000

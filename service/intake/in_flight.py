@@ -1,4 +1,4 @@
-"""Idempotency keys whose first request is still being processed. Others wait for it briefly, then are told to retry.
+"""Idempotency keys whose first request is still being processed. Others wait for it briefly, then get 409.
 
 Requests with the same key in one process meet in this module; those of two processes meet in the database
 (store/deletions/idempotency.py). Nothing here outlives the process.

@@ -1,4 +1,4 @@
-"""Parsing of requests: wire format to what is stored. Identities become keyed hashes and are not kept."""
+"""Parsing of request bodies into deletion requests. Identities become keyed hashes; the originals are dropped."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from service.http.csv_stream import Cell, csv_chunks
 from service.http.exports import record_export
-from service.resources import ResourcesDep, allowed
+from service.resources import ResourcesDep, require_role
 from service.schemas.audit import (
     BoundOut,
     BoundPage,
@@ -34,7 +34,7 @@ from vocabulary.levels import CertifiedLevel
 
 router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
 
-BoundReader = Annotated[Caller, Depends(allowed(Role.AUDITOR, Role.OPERATOR))]
+BoundReader = Annotated[Caller, Depends(require_role(Role.AUDITOR, Role.OPERATOR))]
 CSV_PAGE_ROWS = 500
 CSV_COLUMNS = [
     *(name for name in BoundOut.model_fields if name not in {"interval", "policy"}),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query
 
-from service.resources import ResourcesDep, allowed
+from service.resources import ResourcesDep, require_role
 from service.schemas.callbacks import CallbackEvent, CallbackOut, CallbackPage, callback_out
 from service.schemas.paging import WindowQuery, next_cursor
 from service.store.access.tokens import Caller
@@ -18,8 +18,8 @@ router = APIRouter(prefix="/api/v1/callbacks", tags=["callbacks"])
 receiver = APIRouter()
 """Not served: documents in OpenAPI what a receiver must serve."""
 
-CallbackReader = Annotated[Caller, Depends(allowed(Role.OPERATOR, Role.AUDITOR))]
-Operator = Annotated[Caller, Depends(allowed(Role.OPERATOR))]
+CallbackReader = Annotated[Caller, Depends(require_role(Role.OPERATOR, Role.AUDITOR))]
+Operator = Annotated[Caller, Depends(require_role(Role.OPERATOR))]
 
 
 @router.get("", response_model=CallbackPage, summary="List callbacks")

@@ -11,7 +11,7 @@ from fastapi import Header, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from service.resources import DeletionReader, Resources, ResourcesDep, own_only
+from service.resources import DeletionReader, Resources, ResourcesDep, visible_owner
 from service.schemas.deletions import DeletionHistory, event_out
 from service.store.deletions.history import Event, History, find_history
 from service.store.deletions.views import find_deletion
@@ -37,7 +37,7 @@ def read_events(
 ) -> DeletionHistory | Response:
     """Oldest first. A stream sends each entry as an event named after its action, and finally `end` with the status."""
     with resources.database.reading() as session:
-        find_deletion(session, deletion_id, own_only(caller))
+        find_deletion(session, deletion_id, visible_owner(caller))
         history = find_history(session, deletion_id)
     if EVENT_STREAM not in accept:
         return DeletionHistory(items=[event_out(event) for event in history.events])

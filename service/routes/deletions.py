@@ -13,7 +13,7 @@ from service.http.deletion_csv import deletions_csv
 from service.http.exports import record_export
 from service.intake.parsing import IdempotencyHeader, canonical_body
 from service.intake.submission import single_submission
-from service.resources import Compliance, DeletionReader, ResourcesDep, allowed, own_only
+from service.resources import Compliance, DeletionReader, ResourcesDep, require_role, visible_owner
 from service.routes.callbacks import receiver
 from service.routes.deletion_events import RESPONSES as EVENT_RESPONSES
 from service.routes.deletion_events import read_events
@@ -40,8 +40,8 @@ from service.store.states import Role
 
 router = APIRouter(prefix="/api/v1/deletions", tags=["deletions"])
 
-DeletionEditor = Annotated[Caller, Depends(allowed(Role.COMPLIANCE, Role.OPERATOR))]
-Operator = Annotated[Caller, Depends(allowed(Role.OPERATOR))]
+DeletionEditor = Annotated[Caller, Depends(require_role(Role.COMPLIANCE, Role.OPERATOR))]
+Operator = Annotated[Caller, Depends(require_role(Role.OPERATOR))]
 CSV: dict[int | str, dict[str, Any]] = {
     200: {"description": "A header and one row per deletion.", "content": {"text/csv": {}}}
 }
@@ -82,7 +82,7 @@ def list_deletions(
     query: Annotated[DeletionQuery, Query()], caller: DeletionReader, resources: ResourcesDep
 ) -> DeletionPage:
     """Newest first, one page at a time. Compliance sees its own deletions; operators and auditors see all."""
-    criteria = query.criteria(own_only(caller), query.status)
+    criteria = query.criteria(visible_owner(caller), query.status)
     with resources.database.reading() as session:
         return page_out(listing.find_page(session, criteria, query.window))
 
@@ -92,7 +92,7 @@ def export_deletions(
     query: Annotated[DeletionSelection, Query()], caller: DeletionReader, resources: ResourcesDep
 ) -> StreamingResponse:
     """Stream all matches, newest first. Text that a spreadsheet would evaluate is prefixed with an apostrophe."""
-    criteria = query.criteria(own_only(caller), query.status)
+    criteria = query.criteria(visible_owner(caller), query.status)
     record_export(resources.database, caller, "deletions", asdict(criteria))
     rows = deletions_csv(resources.database, criteria)
     headers = {"Content-Disposition": 'attachment; filename="lethe-deletions.csv"'}
@@ -114,7 +114,7 @@ def retry_deletions(
 def read_deletion(deletion_id: uuid.UUID, caller: DeletionReader, resources: ResourcesDep) -> DeletionOut:
     """Status, deadline, progress in each model, and what happens next."""
     with resources.database.reading() as session:
-        return deletion_out(find_view(session, deletion_id, own_only(caller)))
+        return deletion_out(find_view(session, deletion_id, visible_owner(caller)))
 
 
 router.add_api_route(
@@ -130,14 +130,14 @@ router.add_api_route(
 def cancel_deletion(deletion_id: uuid.UUID, caller: DeletionEditor, resources: ResourcesDep) -> DeletionOut:
     """Possible only while it is pending: a worker finishes what it has started."""
     with resources.database.writing() as session:
-        return deletion_out(interventions.cancel(session, deletion_id, own_only(caller), caller.name))
+        return deletion_out(interventions.cancel(session, deletion_id, visible_owner(caller), caller.name))
 
 
 @router.post("/{deletion_id}/retry", response_model=DeletionOut, summary="Retry a failed deletion")
 def retry_deletion(deletion_id: uuid.UUID, caller: DeletionEditor, resources: ResourcesDep) -> DeletionOut:
     """Models in which it failed start again with all attempts; the reasons of failure stay in the history."""
     with resources.database.writing() as session:
-        view, model_ids = interventions.retry(session, deletion_id, own_only(caller), caller.name)
+        view, model_ids = interventions.retry(session, deletion_id, visible_owner(caller), caller.name)
         answer = deletion_out(view)
     resources.ringer.ring(model_ids)
     return answer

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Response
 
-from service.resources import DeletionReader, ResourcesDep, own_only
+from service.resources import DeletionReader, ResourcesDep, visible_owner
 from service.store.certificates import bundles
 
 router = APIRouter(prefix="/api/v1", tags=["certificates"])
@@ -47,19 +47,19 @@ class Download:
 
 def certificate(certificate_id: uuid.UUID, caller: DeletionReader, resources: ResourcesDep) -> Download:
     with resources.database.reading() as session:
-        bundle = bundles.find_certificate(session, certificate_id, own_only(caller))
+        bundle = bundles.find_certificate(session, certificate_id, visible_owner(caller))
     return Download(bundle, f"lethe-certificate-{certificate_id}")
 
 
 def absence(deletion_id: uuid.UUID, caller: DeletionReader, resources: ResourcesDep) -> Download:
     with resources.database.reading() as session:
-        bundle = bundles.find_absence(session, deletion_id, own_only(caller))
+        bundle = bundles.find_absence(session, deletion_id, visible_owner(caller))
     return Download(bundle, f"lethe-absence-{deletion_id}")
 
 
 def receipt(deletion_id: uuid.UUID, caller: DeletionReader, resources: ResourcesDep) -> Download:
     with resources.database.reading() as session:
-        bundle = bundles.find_receipt(session, deletion_id, own_only(caller), resources.signer)
+        bundle = bundles.find_receipt(session, deletion_id, visible_owner(caller), resources.signer)
     return Download(bundle, f"lethe-receipt-{deletion_id}")
 
 

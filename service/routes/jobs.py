@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
-from service.resources import ResourcesDep, allowed
+from service.resources import ResourcesDep, require_role
 from service.schemas.jobs import JobDetail, JobPage, job_detail, job_out
 from service.schemas.paging import WindowQuery, next_cursor
 from service.store.access.tokens import Caller
@@ -17,7 +17,7 @@ from service.store.states import BatchStatus, Role
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
-JobReader = Annotated[Caller, Depends(allowed(Role.OPERATOR, Role.AUDITOR))]
+JobReader = Annotated[Caller, Depends(require_role(Role.OPERATOR, Role.AUDITOR))]
 
 
 @router.get("", response_model=JobPage, summary="List jobs")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
 from sqlalchemy.orm import Session
 
-from service.resources import ResourcesDep, allowed
+from service.resources import ResourcesDep, require_role
 from service.schemas.log import (
     LEAF,
     MAX_SIZE,
@@ -31,7 +31,7 @@ from service.store.tables import Checkpoint
 
 router = APIRouter(prefix="/api/v1/log", tags=["log"])
 
-LogReader = Annotated[Caller, Depends(allowed(Role.AUDITOR, Role.OPERATOR))]
+LogReader = Annotated[Caller, Depends(require_role(Role.AUDITOR, Role.OPERATOR))]
 MAX_ENTRIES = 1_000
 JSON_LINES = "application/jsonl"
 NEXT_START = "X-Next-Start"

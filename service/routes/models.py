@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from service.http.errors import ImportsDisabled, error_responses, field_path
 from service.intake.import_root import read_parts
-from service.resources import Engineer, ModelReader, Resources, ResourcesDep, allowed
+from service.resources import Engineer, ModelReader, Resources, ResourcesDep, require_role
 from service.schemas.deletions import IdentityIn
 from service.schemas.models import Manifest, ModelImport, ModelOut, ModelPage, Policy, model_out
 from service.schemas.paging import WindowQuery, next_cursor
@@ -31,7 +31,7 @@ from service.store.states import Role
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"])
 
-PolicySetter = Annotated[Caller, Depends(allowed(Role.OPERATOR, Role.ENGINEER))]
+PolicySetter = Annotated[Caller, Depends(require_role(Role.OPERATOR, Role.ENGINEER))]
 PolicyBody = Annotated[
     Policy, Body(examples=[{"epsilon": 1e-6, "level": "proved", "rungs": ["influence", "newton"], "seconds": 60}])
 ]

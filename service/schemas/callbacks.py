@@ -17,7 +17,7 @@ class CallbackOut(BaseModel):
     deletion_id: uuid.UUID
     sequence: int = Field(description="Number of the callback within its deletion.")
     host: str = Field(description="Host of the URL. The rest may hold secrets and is not shown.")
-    deletion_status: DeletionStatus = Field(alias="told", description="Status of the deletion that the callback reports.")
+    deletion_status: DeletionStatus = Field(alias="told", description="Status of the deletion that it reports.")
     status: CallbackStatus
     attempts: int
     next_attempt_at: datetime | None = Field(description="Earliest time of the next attempt. Null unless pending.")

@@ -58,8 +58,8 @@ class DeletionCreate(Strict):
     )
     callback_urls: Annotated[list[CallbackUrl], Field(max_length=5)] = Field(
         default=[],
-        description="URLs that receive each change of status as a signed POST. Use https; they are stored, so include no "
-        "personal data.",
+        description="URLs that receive each change of status as a signed POST. Use https; they are stored, so include "
+        "no personal data.",
         examples=[["https://compliance.example/lethe"]],
     )
 

@@ -128,7 +128,9 @@ def _find_unknown_name(request: DeletionRequest, holdings: Holdings) -> NotFound
     for index, record in enumerate(request.records):
         if request.model_ids is not None and record.model_id not in request.model_ids:
             # Otherwise the subjects would be forgotten there as well, against what `models` says.
-            return NotFound(f"records.{index} belongs to a model that is not in `models`; add it, or leave `models` out")
+            return NotFound(
+                f"records.{index} belongs to a model that is not in `models`; add it, or leave `models` out"
+            )
         if record.record >= holdings.record_counts.get(record.model_id, 0):
             return NotFound(f"records.{index} names an unknown model or record; see the model's registration")
     return None

@@ -16,7 +16,7 @@ from service.store.tables import Record, Subject, Version
 
 @dataclass(frozen=True)
 class HeldSubject:
-    """A subject of whom some model holds, or held, records."""
+    """A subject with records in some model, now or earlier."""
 
     id: uuid.UUID
     key: bytes

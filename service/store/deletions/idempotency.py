@@ -54,7 +54,7 @@ def find_answers(session: Session, uses: Sequence[KeyUse]) -> Mapping[KeyUse, st
         use: KeyInFlight(STILL_IN_FLIGHT) for use in uses if use.lock_number in locked_elsewhere
     }
     is_used = tuple_(IdempotencyKey.caller, IdempotencyKey.key).in_([(use.caller, use.key) for use in uses])
-    # Read after the locks were taken: whoever held one before has committed.
+    # Read after the locks were taken: a transaction that held one before has committed.
     query = select(IdempotencyKey.caller, IdempotencyKey.key, IdempotencyKey.body_mac, IdempotencyKey.response)
     rows = {(caller, key): (mac, response) for caller, key, mac, response in session.execute(query.where(is_used))}
     for use in uses:

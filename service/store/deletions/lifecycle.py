@@ -29,7 +29,7 @@ def refresh(session: Session, deletion_ids: Iterable[uuid.UUID]) -> None:
     Called in every transaction that changes a target.
 
     The rows are locked before their targets are read: if two workers finish two models of one deletion at the same
-    time, the second sees what the first did. They are locked in one order, so that nobody deadlocks.
+    time, the second sees what the first did. They are locked in one order, so that transactions do not deadlock.
     """
     session.flush()
     for chunk in chunks(sorted(set(deletion_ids))):
