@@ -19,8 +19,8 @@ import structlog
 from service.settings import Settings
 from service.settings.witnesses import Witness
 from service.store.database import Database
-from service.store.log import checkpoints as notes
-from service.store.log import sequencing as store_log
+from service.store.log import sequencing
+from service.store.log.checkpoints import parse_signatures
 from service.store.signing.keys import open_signer
 from service.store.signing.statements import StatementSigner
 from service.store.tables import Checkpoint, now
@@ -40,12 +40,12 @@ def sequence_all(database: Database, signer: StatementSigner) -> None:
     """Sequence all pending entries. Checks in a read transaction first: a write would block other writers."""
     while _is_behind(database):
         with database.writing() as session:
-            store_log.sequence(session, signer, MAX_BATCH)
+            sequencing.sequence_entries(session, signer, MAX_BATCH)
 
 
 def _is_behind(database: Database) -> bool:
     with database.reading() as session:
-        return store_log.is_behind(session)
+        return sequencing.has_unsequenced_entries(session)
 
 
 def run_sequencer(settings: Settings, stop: threading.Event) -> None:
@@ -114,7 +114,7 @@ class Publisher:
 
     def _newest(self) -> Checkpoint | None:
         with self.database.reading() as session:
-            return store_log.latest(session)
+            return sequencing.latest_checkpoint(session)
 
     def _publish_to(self, destination: str, checkpoint: Checkpoint, send: Callable[[Checkpoint], None]) -> bool:
         """Return whether the destination has the checkpoint now. Only the first failure in a row is logged."""
@@ -137,23 +137,23 @@ class Publisher:
     def _cosign(self, witness: Witness, checkpoint: Checkpoint) -> None:
         def prove(old_size: int) -> Sequence[bytes]:
             with self.database.reading() as session:
-                return store_log.consistency(session, old_size, checkpoint.size)
+                return sequencing.prove_consistency(session, old_size, checkpoint.size)
 
         last_size = self.published_sizes.get(witness.id, 0)
         lines = request_cosignature(self.client, witness, checkpoint.note, prove, last_size)
         with self.database.writing() as session:
             row = session.get_one(Checkpoint, checkpoint.size, with_for_update=True)
-            if witness.id not in {signature.id for signature in notes.parse_signatures(row.cosignatures)}:
+            if witness.id not in {signature.id for signature in parse_signatures(row.cosignatures)}:
                 row.cosignatures += lines
 
     def _put(self, url: str, checkpoint: Checkpoint) -> None:
-        content = store_log.full_note(checkpoint).encode()
+        content = sequencing.full_note(checkpoint).encode()
         self.client.put(url, content=content, headers=NOTE_TYPE).raise_for_status()
 
 
 def append_note(path: Path, checkpoint: Checkpoint) -> None:
     """Append a checkpoint and an empty line to the file, unless the file already ends with it."""
-    content = f"{store_log.full_note(checkpoint)}\n".encode()
+    content = f"{sequencing.full_note(checkpoint)}\n".encode()
     with path.open("ab+") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - len(content)))
         if file.read() != content:

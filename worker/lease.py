@@ -13,8 +13,8 @@ from typing import Any
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from ml.ladder.variational import Step
-from service.store.batches.lifecycle import Claim, heartbeat
+from ml.ladder.climb import Step
+from service.store.batches.lifecycle import Claim, renew_lease
 from service.store.errors import LeaseLost
 from worker.context import WorkerContext
 
@@ -70,7 +70,7 @@ class Lease:
         progress = (starts[-2][0], self._percent, self.device, trace)
         try:
             with self._context.database.writing() as session:
-                heartbeat(session, self._claim.batch_id, self._context.settings.lease_seconds, *progress)
+                renew_lease(session, self._claim.batch_id, self._context.settings.lease_seconds, *progress)
         except LeaseLost:
             return False
         except SQLAlchemyError as error:

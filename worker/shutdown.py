@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.settings import Settings
 from service.store.batches.doorbell import Doorbell
-from service.store.batches.release import give_back
+from service.store.batches.release import release_batches
 from service.store.database import Database
 
 log = structlog.get_logger("worker")
@@ -50,7 +50,7 @@ class GracefulShutdown:
         doorbell = Doorbell(self._settings.broker, database)
         try:
             with database.writing() as session:
-                waiting = give_back(session, self._name)
+                waiting = release_batches(session, self._name)
             for model_id in waiting:
                 log.info("batch.given_back", model_id=str(model_id))
                 doorbell.ring(model_id)

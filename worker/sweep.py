@@ -20,9 +20,9 @@ from service.store.artifacts.store import ArtifactStore, destroy_due
 from service.store.batches.doorbell import CHECK_TASK, Doorbell
 from service.store.batches.due import models_to_ring
 from service.store.database import Database
-from service.store.deletions.summaries import write_due
+from service.store.deletions.summaries import write_daily_summary
 from service.store.errors import StoreError
-from service.store.models.registry import unchecked
+from service.store.models.registry import versions_without_readiness
 from worker.callbacks.sender import run_callbacks
 from worker.checkpoints import run_publisher, run_sequencer
 
@@ -36,7 +36,7 @@ BACKGROUND_LOOPS = (run_callbacks, run_sequencer, run_publisher)
 def sweep_once(database: Database, artifacts: ArtifactStore, doorbell: Doorbell) -> None:
     with database.reading() as session:
         waiting = models_to_ring(session)
-        unchecked_models = [version.model_id for version in unchecked(session)]
+        unchecked_models = [version.model_id for version in versions_without_readiness(session)]
     for model_id in waiting:
         doorbell.ring(model_id)
     for model_id in unchecked_models:
@@ -44,7 +44,7 @@ def sweep_once(database: Database, artifacts: ArtifactStore, doorbell: Doorbell)
     destroyed = destroy_due(database, artifacts)
     if destroyed:
         log.info("artifacts.destroyed", count=destroyed)
-    summary = write_due(database)
+    summary = write_daily_summary(database)
     if summary is not None:
         counts = {name: asdict(counted) for name, counted in summary.regulations.items()}
         log.info("summary.daily", day=summary.day.isoformat(), **counts)

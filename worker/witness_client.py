@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import httpx
 
 from service.settings.witnesses import Witness
-from service.store.log import checkpoints as notes
+from service.store.log.checkpoints import InvalidNote, parse_note, parse_signatures
 
 Prove = Callable[[int], Sequence[bytes]]
 """Return the consistency proof from the tree of the given size to the checkpoint."""
@@ -34,7 +34,7 @@ def request_cosignature(client: httpx.Client, witness: Witness, note: str, prove
 
 
 def _post(client: httpx.Client, witness: Witness, note: str, prove: Prove, old_size: int) -> httpx.Response:
-    if old_size > notes.parse(note).size:
+    if old_size > parse_note(note).size:
         raise NotWitnessed("the witness has already signed a larger tree")
     proof = "".join(f"{base64.b64encode(step).decode()}\n" for step in prove(old_size))
     try:
@@ -52,12 +52,12 @@ def _parse_size(response: httpx.Response) -> int:
 
 def _verify_lines(witness: Witness, note: str, lines: str) -> str:
     """Return the witness's own signature lines, verified; lines of other signers are dropped."""
-    text = notes.parse(note).text
+    text = parse_note(note).text
     try:
-        signatures = notes.parse_signatures(lines)
-    except notes.NotANote:
+        signatures = parse_signatures(lines)
+    except InvalidNote:
         raise NotWitnessed("the witness's response holds no signature lines") from None
     own = [signature for signature in signatures if signature.id == witness.id]
-    if not own or not all(witness.signed(text, signature.value) for signature in own):
+    if not own or not all(witness.verifies(text, signature.value) for signature in own):
         raise NotWitnessed("the witness's signature is missing or invalid")
     return "".join(signature.line for signature in own)

@@ -1,4 +1,4 @@
-"""Workers as real processes, whose code a test may change before it runs: to die, to wait, to live by another clock."""
+"""Workers as real processes whose code a test can patch: to die, to wait, or to use a skewed clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPT = """
     import service.store.tables
 
     skew = timedelta(seconds={skew_seconds})
-    service.store.tables.now = lambda: datetime.now(UTC) + skew  # before anybody takes it from there
+    service.store.tables.now = lambda: datetime.now(UTC) + skew  # before other modules import it
 
     import service.store.batches.publication, worker.forget, worker.lease
     from service.settings import load_settings
@@ -25,7 +25,7 @@ SCRIPT = """
     def die(*args, **options):
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def tell_and_wait(function):
+    def report_and_wait(function):
         def waiting(*args, **options):
             result = function(*args, **options)
             print("waiting", flush=True)
@@ -41,7 +41,7 @@ SCRIPT = """
 def start_forgetting(
     settings: Settings, model_id: uuid.UUID, patch: str, skew_seconds: float = 0.0
 ) -> subprocess.Popen[str]:
-    """One batch in a process of its own."""
+    """Process one batch in another process."""
     env = {
         **environment(settings),
         "LETHE_BATCH_WINDOW_SECONDS": "0",

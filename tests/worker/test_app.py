@@ -9,13 +9,13 @@ from worker.app import create_worker, default_queues
 SETTINGS = Settings(_env_file=None, task_seconds=600, worker_memory_bytes=3 << 30)  # type: ignore[call-arg]
 
 
-def test_a_task_may_take_its_time_and_not_more() -> None:
+def test_a_task_has_a_soft_and_a_hard_time_limit() -> None:
     conf = create_worker(SETTINGS, "worker").conf
     assert conf.task_soft_time_limit == 600
     assert conf.task_time_limit == 900
-    # Redis hands a message out again after this: never while its task may still run.
+    # After this time Redis redelivers a message: never while its task may still run.
     assert conf.broker_transport_options["visibility_timeout"] > conf.task_time_limit
-    assert conf.broker_transport_options["socket_connect_timeout"] == 2  # what every part of the service has, stays
+    assert conf.broker_transport_options["socket_connect_timeout"] == 2  # the options of all processes are kept
 
 
 @pytest.mark.parametrize(("limit", "kibibytes"), [(3 << 30, 3 << 20), (1, 1), (0, None)])

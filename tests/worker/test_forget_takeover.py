@@ -40,7 +40,7 @@ def test_a_late_worker_with_another_clock_cannot_publish(
     with database.writing() as session:  # due by every clock
         session.execute(update(DeletionTarget).values(not_before=now() - timedelta(hours=1)))
     patch = (
-        "worker.forget._process = tell_and_wait(worker.forget._process); worker.lease.Lease._beat = lambda self: None"
+        "worker.forget._process = report_and_wait(worker.forget._process); worker.lease.Lease._beat = lambda self: None"
     )
     with start_forgetting(with_short_lease(settings), model_id, patch, skew_seconds=-TEN_MINUTES) as late:
         assert late.stdout is not None

@@ -26,13 +26,13 @@ from worker.forget import forget_pending
 from worker.lease import Lease
 
 
-def held(settings: Settings, database: Database, context: WorkerContext) -> Claim:
+def claim_sample(settings: Settings, database: Database, context: WorkerContext) -> Claim:
     model_id = samples.register_sample(settings, database)
     samples.request_deletion(settings, database, 1)
     with database.writing() as session:
-        found = claim_batch(session, model_id, context.name, context.terms)
-    assert found is not None
-    return found
+        claim = claim_batch(session, model_id, context.name, context.terms)
+    assert claim is not None
+    return claim
 
 
 def batch_of(database: Database) -> Batch:
@@ -40,16 +40,16 @@ def batch_of(database: Database) -> Batch:
         return session.scalars(select(Batch)).one()
 
 
-def test_a_job_shorter_than_a_beat_still_tells_what_it_did(
+def test_a_job_shorter_than_a_heartbeat_still_writes_its_trace(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
-    with Lease(context, held(settings, database, context)) as kept:
-        kept.device = "cpu"
-        kept.report("newton", 0.5)
-        kept.record_step(Step("newton", 1, 0.25, 0.1))
-        kept.report("newton", 0.75)
-        kept.record_step(Step("newton", 2, math.inf, 0.2))
-        kept.report("saving", 1.0)
+    with Lease(context, claim_sample(settings, database, context)) as lease_on_batch:
+        lease_on_batch.device = "cpu"
+        lease_on_batch.report("newton", 0.5)
+        lease_on_batch.record_step(Step("newton", 1, 0.25, 0.1))
+        lease_on_batch.report("newton", 0.75)
+        lease_on_batch.record_step(Step("newton", 2, math.inf, 0.2))
+        lease_on_batch.report("saving", 1.0)
     batch = batch_of(database)
     assert (batch.status, batch.phase, batch.percent, batch.device) == ("running", "saving", 100, "cpu")
     assert batch.trace is not None
@@ -58,44 +58,44 @@ def test_a_job_shorter_than_a_beat_still_tells_what_it_did(
     assert [(step["step"], step["residual"]) for step in batch.trace["residuals"]] == [(1, 0.25), (2, None)]
 
 
-def test_a_long_job_tells_while_it_runs(
+def test_a_long_job_writes_its_trace_while_it_runs(
     settings: Settings, database: Database, context: WorkerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "PROGRESS_SECONDS", 0.01)
-    with Lease(context, held(settings, database, context)) as kept:
-        kept.report("influence", 0.0)
-        kept.record_step(Step("influence", 1, 0.5, 0.1))
-        told = wait_until(lambda: batch_of(database).trace, "a beat")
-    assert told["phases"][-1]["phase"] in ("claimed", "influence")
+    with Lease(context, claim_sample(settings, database, context)) as lease_on_batch:
+        lease_on_batch.report("influence", 0.0)
+        lease_on_batch.record_step(Step("influence", 1, 0.5, 0.1))
+        trace = wait_until(lambda: batch_of(database).trace, "a heartbeat")
+    assert trace["phases"][-1]["phase"] in ("claimed", "influence")
 
 
-def test_however_often_it_reports_a_job_is_written_once_a_second_at_most(
+def test_progress_is_written_at_most_once_a_second(
     settings: Settings, database: Database, context: WorkerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert lease.PROGRESS_SECONDS == 1.0
     monkeypatch.setattr(lease, "PROGRESS_SECONDS", 0.2)
     beats: list[float] = []
 
-    def noted(*told: object) -> None:
+    def record_beat(*_: object) -> None:
         beats.append(time.monotonic())
 
-    monkeypatch.setattr(lease, "heartbeat", noted)
-    with Lease(context, held(settings, database, context)) as kept:
+    monkeypatch.setattr(lease, "renew_lease", record_beat)
+    with Lease(context, claim_sample(settings, database, context)) as lease_on_batch:
         while len(beats) < 3:
-            kept.report("newton", 0.5)
-        while_it_ran = beats[:]
-    assert all(later - earlier >= 0.19 for earlier, later in pairwise(while_it_ran))
+            lease_on_batch.report("newton", 0.5)
+        beats_before_exit = beats[:]
+    assert all(later - earlier >= 0.19 for earlier, later in pairwise(beats_before_exit))
 
 
-def test_a_lost_lease_is_not_told_to_anybody(settings: Settings, database: Database, context: WorkerContext) -> None:
-    with Lease(context, held(settings, database, context)) as kept:
+def test_a_lost_lease_writes_nothing(settings: Settings, database: Database, context: WorkerContext) -> None:
+    with Lease(context, claim_sample(settings, database, context)) as lease_on_batch:
         with database.writing() as session:
             session.execute(update(Batch).values(status="abandoned", finished_at=now() - timedelta(seconds=1)))
-        kept.report("saving", 1.0)
+        lease_on_batch.report("saving", 1.0)
     assert (batch_of(database).phase, batch_of(database).trace) == ("claimed", None)
 
 
-def test_a_published_job_keeps_its_curve(settings: Settings, database: Database, context: WorkerContext) -> None:
+def test_a_published_job_keeps_its_trace(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database)
     samples.request_deletion(settings, database, 2)
     forget_pending(context, model_id)
@@ -112,7 +112,7 @@ def test_a_published_job_keeps_its_curve(settings: Settings, database: Database,
 
 
 def register_sample_set(settings: Settings, database: Database) -> uuid.UUID:
-    """Exact draws of the conjugate mixture, each with its mirror image, so that their mean is exact too."""
+    """Register exact draws of the conjugate mixture, each with its mirror image, so that their mean is exact."""
     data = samples.points()
     precision = len(data) + 1.0
     offsets = np.random.default_rng(3).normal(size=(1000, 2)) / precision**0.5
@@ -130,7 +130,7 @@ def register_sample_set(settings: Settings, database: Database) -> uuid.UUID:
     return register(database, open_artifacts(settings), registration, actor="test")
 
 
-def test_a_job_on_a_sample_set_has_a_curve_that_ends_at_the_retained_mean(
+def test_residuals_of_a_sample_set_end_at_the_retained_mean(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
     model_id = register_sample_set(settings, database)
@@ -139,12 +139,12 @@ def test_a_job_on_a_sample_set_has_a_curve_that_ends_at_the_retained_mean(
     batch = batch_of(database)
     assert batch.status == "published"
     assert batch.trace is not None
-    told = batch.trace["residuals"]
-    assert [(step["rung"], step["step"]) for step in told] == [("influence", 1), ("newton", 1)]
-    assert told[1]["residual"] < 1e-6 * told[0]["residual"]
+    residuals = batch.trace["residuals"]
+    assert [(step["rung"], step["step"]) for step in residuals] == [("influence", 1), ("newton", 1)]
+    assert residuals[1]["residual"] < 1e-6 * residuals[0]["residual"]
 
 
-def test_a_failed_job_tells_how_far_it_came(settings: Settings, database: Database, context: WorkerContext) -> None:
+def test_a_failed_job_keeps_its_trace(settings: Settings, database: Database, context: WorkerContext) -> None:
     model_id = samples.register_sample(settings, database, epsilon=1e-40, rungs=["influence", "newton"])
     samples.request_deletion(settings, database, 1)
     forget_pending(context, model_id)

@@ -1,4 +1,4 @@
-"""Real `lethe worker` processes that are told to stop, with a batch that lasts as long as the test wants."""
+"""Shutdown of real `lethe worker` processes, with a batch that lasts as long as the test needs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ WORKER = """
 
 @dataclass(frozen=True)
 class Gate:
-    """While the file is there, a batch that has begun does not go on."""
+    """While the file exists, a batch that has started waits."""
 
     path: Path
 
@@ -73,7 +73,7 @@ class Worker:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def says(self, words: str) -> bool:
+    def has_logged(self, words: str) -> bool:
         return words in self.log.read_text()
 
     def children(self) -> set[int]:
@@ -108,11 +108,11 @@ def batches(database: Database) -> list[Batch]:
 
 def state(database: Database, view: DeletionView) -> tuple[str, int]:
     with database.reading() as session:
-        found = find_view(session, view.deletion.id, caller=None)
-    return found.deletion.status, found.targets[0].attempts
+        current = find_view(session, view.deletion.id, caller=None)
+    return current.deletion.status, current.targets[0].attempts
 
 
-def ask_and_ring(settings: Settings, database: Database, model_id: uuid.UUID, person: int) -> DeletionView:
+def request_and_ring(settings: Settings, database: Database, model_id: uuid.UUID, person: int) -> DeletionView:
     view, doorbell = samples.request_deletion(settings, database, person), Doorbell(settings.broker, database)
     assert doorbell.ring(model_id)
     doorbell.close()
@@ -121,7 +121,7 @@ def ask_and_ring(settings: Settings, database: Database, model_id: uuid.UUID, pe
 
 @pytest.mark.slow
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_a_long_batch_is_given_back_one_past_its_time_stopped_and_a_short_one_finished(
+def test_a_long_batch_is_released_an_overlong_one_stopped_and_a_short_one_finished(
     settings: Settings, database: Database, tmp_path: Path
 ) -> None:
     gate, model_id = Gate(tmp_path / "gate"), samples.register_sample(settings, database)
@@ -133,43 +133,43 @@ def test_a_long_batch_is_given_back_one_past_its_time_stopped_and_a_short_one_fi
         running(settings, gate, tmp_path / "second.log") as second,
     ):
         for worker in (first, second):
-            wait_until(lambda worker=worker: worker.says(" ready."), "a worker is ready", 90)
-        view = ask_and_ring(settings, database, model_id, 1)
-        wait_until(gate.reached, "a worker has begun", 30)
-        (begun,) = batches(database)
-        holder, other = (first, second) if begun.worker.endswith(f":{first.process.pid}") else (second, first)
-        assert begun.worker.endswith(f":{holder.process.pid}")
-        left, before = holder.children(), other.children()
-        told_at = time.monotonic()
+            wait_until(lambda worker=worker: worker.has_logged(" ready."), "a worker is ready", 90)
+        view = request_and_ring(settings, database, model_id, 1)
+        wait_until(gate.reached, "a worker has started the batch", 30)
+        (batch,) = batches(database)
+        holder, other = (first, second) if batch.worker.endswith(f":{first.process.pid}") else (second, first)
+        assert batch.worker.endswith(f":{holder.process.pid}")
+        holder_children, other_children = holder.children(), other.children()
+        stopped_at = time.monotonic()
         holder.process.terminate()
-        wait_until(lambda: len(batches(database)) == 2, "another worker goes on", LEASE_SECONDS)
-        assert SHUTDOWN_SECONDS < time.monotonic() - told_at < LEASE_SECONDS
-        ended, goes_on = batches(database)
-        assert (ended.status, ended.failure) == ("abandoned", WORKER_STOPPED)
-        assert (goes_on.status, goes_on.worker) == (
+        wait_until(lambda: len(batches(database)) == 2, "another worker takes over", LEASE_SECONDS)
+        assert SHUTDOWN_SECONDS < time.monotonic() - stopped_at < LEASE_SECONDS
+        released, current = batches(database)
+        assert (released.status, released.failure) == ("abandoned", WORKER_STOPPED)
+        assert (current.status, current.worker) == (
             "running",
-            begun.worker.rpartition(":")[0] + f":{other.process.pid}",
+            batch.worker.rpartition(":")[0] + f":{other.process.pid}",
         )
-        assert state(database, view) == ("running", 1)  # the one that was given back does not count
+        assert state(database, view) == ("running", 1)  # the released attempt does not count
         assert holder.process.wait(timeout=20) == 0
-        assert not [pid for pid in left if psutil.pid_exists(pid)]
+        assert not [pid for pid in holder_children if psutil.pid_exists(pid)]
         gate.open()
         wait_until(lambda: state(database, view) == ("completed", 1), "the deletion is done", 30)
-        wait_until(lambda: other.children() and not other.children() & before, "a large child is replaced", 30)
+        wait_until(lambda: other.children() and not other.children() & other_children, "a large child is replaced", 30)
 
         gate.close()
-        view = ask_and_ring(settings, database, model_id, 2)
-        wait_until(gate.reached, "the worker has begun", 30)
+        view = request_and_ring(settings, database, model_id, 2)
+        wait_until(gate.reached, "the worker has started the batch", 30)
         (child,) = other.children()
-        os.kill(child, signal.SIGUSR1)  # as Celery does to a child at the soft limit of time
+        os.kill(child, signal.SIGUSR1)  # Celery's signal at the soft time limit
         wait_until(lambda: state(database, view) == ("failed", 1), "the batch is stopped", 30)
         assert batches(database)[-1].failure == TOO_LONG
 
         gate.close()
-        view = ask_and_ring(settings, database, model_id, 3)
-        wait_until(gate.reached, "the worker has begun", 30)
+        view = request_and_ring(settings, database, model_id, 3)
+        wait_until(gate.reached, "the worker has started the batch", 30)
         other.process.terminate()
-        wait_until(lambda: other.says("Warm shutdown"), "the worker has heard", 30)
+        wait_until(lambda: other.has_logged("Warm shutdown"), "the worker received the signal", 30)
         gate.open()
         assert other.process.wait(timeout=20) == 0
         assert state(database, view) == ("completed", 1)

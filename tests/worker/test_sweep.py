@@ -28,14 +28,14 @@ from worker.sweep import run_sweep, sweep_once
 QUEUE = QUEUES[Device.CPU]
 
 
-def rings(queue: redis.Redis, context: WorkerContext, task: str = FORGET_TASK) -> list[uuid.UUID]:
-    """For which models one sweep leaves a message of this kind in the broker, in this order."""
+def sweep_and_read(queue: redis.Redis, context: WorkerContext, task: str = FORGET_TASK) -> list[uuid.UUID]:
+    """Return the models for which one sweep sends messages of the task, in order."""
     queue.delete(QUEUE)
     sweep_once(context.database, context.artifacts, context.doorbell)
-    return rung(queue, task)
+    return read_messages(queue, task)
 
 
-def rung(queue: redis.Redis, task: str = FORGET_TASK) -> list[uuid.UUID]:
+def read_messages(queue: redis.Redis, task: str = FORGET_TASK) -> list[uuid.UUID]:
     messages = [json.loads(message) for message in reversed(queue.lrange(QUEUE, 0, -1))]
     bodies = [
         json.loads(base64.b64decode(message["body"])) for message in messages if message["headers"]["task"] == task
@@ -43,22 +43,22 @@ def rung(queue: redis.Redis, task: str = FORGET_TASK) -> list[uuid.UUID]:
     return [uuid.UUID(arguments[0]) for arguments, *_ in bodies]
 
 
-def test_rings_for_waiting_work_that_nobody_does(
+def test_rings_for_pending_deletions_without_a_worker(
     settings: Settings, database: Database, context: WorkerContext, queue: redis.Redis
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    assert rings(queue, context) == []
+    assert sweep_and_read(queue, context) == []
     samples.request_deletion(settings, database, 1)
     samples.request_deletion(settings, database, 2)
-    assert rings(queue, context) == [model_id]
+    assert sweep_and_read(queue, context) == [model_id]
     with database.writing() as session:
-        held = claim_batch(session, model_id, "worker", context.terms)
-    assert held is not None
+        claim = claim_batch(session, model_id, "worker", context.terms)
+    assert claim is not None
     samples.request_deletion(settings, database, 3)
-    assert rings(queue, context) == []  # its worker is alive
+    assert sweep_and_read(queue, context) == []  # its worker holds the lease
     with database.writing() as session:
         session.execute(update(Batch).values(lease_expires_at=now() - timedelta(seconds=1)))
-    assert rings(queue, context) == [model_id]
+    assert sweep_and_read(queue, context) == [model_id]
 
 
 def test_rings_first_where_the_deadline_is_nearest(
@@ -69,59 +69,59 @@ def test_rings_first_where_the_deadline_is_nearest(
         view = samples.request_deletion(settings, database, 1, model_ids=[model_id])
         with database.writing() as session:
             session.get_one(Deletion, view.deletion.id).due_at = now() + timedelta(days=days)
-    assert rings(queue, context) == [model_ids[1], model_ids[2], model_ids[0]]
+    assert sweep_and_read(queue, context) == [model_ids[1], model_ids[2], model_ids[0]]
 
 
-def test_many_sweeps_at_once_do_everything_and_log_each_destruction_once(
+def test_concurrent_sweeps_log_each_destruction_once(
     settings: Settings, database: Database, context: WorkerContext, queue: redis.Redis
 ) -> None:
     model_ids = [samples.register_sample(settings, database) for _ in range(3)]
     samples.request_deletion(settings, database, 1)
-    doomed = [
+    due_digests = [
         write_ahead(database, context.artifacts, model_id, "posterior", f"draft {number}".encode())
         for model_id in model_ids
         for number in range(5)
     ]
     with database.writing() as session:
-        session.execute(update(Artifact).where(Artifact.digest.in_(doomed)).values(destroy_at=now()))
-    together = threading.Barrier(4)
+        session.execute(update(Artifact).where(Artifact.digest.in_(due_digests)).values(destroy_at=now()))
+    barrier = threading.Barrier(4)
 
     def sweep(_: int) -> None:
-        together.wait(timeout=30)
+        barrier.wait(timeout=30)
         sweep_once(context.database, context.artifacts, context.doorbell)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(sweep, range(4)))
-    assert sorted(rung(queue)) == sorted(model_ids * 4)
+    assert sorted(read_messages(queue)) == sorted(model_ids * 4)
     with database.reading() as session:
         logged = session.scalars(select(AuditEntry).where(AuditEntry.action == "artifact.destroyed")).all()
         assert sorted((entry.concerns, entry.details["digest"]) for entry in logged) == sorted(
             (str(artifact.model_id), artifact.digest)
-            for artifact in session.scalars(select(Artifact).where(Artifact.digest.in_(doomed)))
+            for artifact in session.scalars(select(Artifact).where(Artifact.digest.in_(due_digests)))
         )
         assert len(find_summaries(session, 5)) == 1
 
 
-def test_rings_for_versions_that_nobody_has_looked_at(
+def test_rings_for_unchecked_versions(
     settings: Settings, database: Database, context: WorkerContext, queue: redis.Redis
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    assert rings(queue, context, CHECK_TASK) == [model_id]
+    assert sweep_and_read(queue, context, CHECK_TASK) == [model_id]
     check_current(context, model_id)
-    assert rings(queue, context, CHECK_TASK) == []
+    assert sweep_and_read(queue, context, CHECK_TASK) == []
 
 
-def test_leaves_a_deletion_in_backoff_alone(
+def test_does_not_ring_for_a_deletion_in_backoff(
     settings: Settings, database: Database, context: WorkerContext, queue: redis.Redis
 ) -> None:
     samples.register_sample(settings, database)
     samples.request_deletion(settings, database, 1)
     with database.writing() as session:
         session.execute(update(DeletionTarget).values(not_before=now() + timedelta(minutes=1)))
-    assert rings(queue, context) == []
+    assert sweep_and_read(queue, context) == []
 
 
-def test_sums_the_day_up_once_and_logs_it(
+def test_writes_and_logs_the_daily_summary_once(
     settings: Settings, database: Database, context: WorkerContext, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure_logging("INFO")

@@ -1,4 +1,4 @@
-"""What a callback to an OpenDSR platform says, whatever the deletion has come to."""
+"""Callbacks to OpenDSR platforms; test_sender.py has those of the native API."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from service.settings import Settings, load_settings, processor_identity
+from service.settings import Settings, load_settings
 from service.store.callbacks.outbox import ClaimedCallback
+from service.store.signing import processor_identity
 from service.store.signing.statements import StatementSigner
 from service.store.tables import now
 from worker.callbacks.message import MessageWriter
@@ -20,39 +21,39 @@ URL = "https://platform.example/callback"
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setattr(processor_identity, "KEY_BITS", 2048)  # quicker to make
+    monkeypatch.setattr(processor_identity, "KEY_BITS", 2048)  # faster to generate
     for name in ("DATABASE_URL", "REDIS_URL"):
         monkeypatch.delenv(name, raising=False)
     return load_settings(tmp_path)
 
 
-def claimed(status: str, certificates: int) -> ClaimedCallback:
+def callback(status: str, certificates: int) -> ClaimedCallback:
     deletion_id = uuid.uuid4()
-    found = [f"/api/v1/certificates/{uuid.uuid4()}" for _ in range(certificates)]
-    message = {"status": status, "occurred_at": DUE, "due_at": DUE, "certificates": found, "absence": None}
+    paths = [f"/api/v1/certificates/{uuid.uuid4()}" for _ in range(certificates)]
+    message = {"status": status, "occurred_at": DUE, "due_at": DUE, "certificates": paths, "absence": None}
     return ClaimedCallback(uuid.uuid4(), 1, deletion_id, URL, message, 1, now(), "acme", uuid.uuid4())
 
 
 @pytest.mark.parametrize(
-    ("status", "certificates", "shown"),
+    ("status", "certificates", "request_status"),
     [("running", 0, "in_progress"), ("completed", 2, "completed"), ("completed", 0, "completed")],
 )
-def test_what_the_contract_demands_and_no_address_that_is_not_known(
-    settings: Settings, status: str, certificates: int, shown: str
+def test_the_body_has_the_required_fields_and_no_unknown_address(
+    settings: Settings, status: str, certificates: int, request_status: str
 ) -> None:
-    told = claimed(status, certificates)
-    written = MessageWriter(settings, StatementSigner(settings.signing_key_bytes())).write(told)
+    claimed = callback(status, certificates)
+    written = MessageWriter(settings, StatementSigner(settings.signing_key_bytes())).write(claimed)
     assert json.loads(written.body) == {
         "controller_id": "acme",
         "expected_completion_time": DUE,
         "status_callback_url": URL,
-        "subject_request_id": str(told.subject_request_id),
-        "request_status": shown,
+        "subject_request_id": str(claimed.subject_request_id),
+        "request_status": request_status,
     }
 
 
 @pytest.mark.parametrize(
-    ("status", "certificates", "base", "told"),
+    ("status", "certificates", "base", "has_results"),
     [
         ("completed", 2, "https://lethe.example", True),
         ("completed", 1, "https://lethe.example/behind/a/proxy/", True),
@@ -61,9 +62,11 @@ def test_what_the_contract_demands_and_no_address_that_is_not_known(
         ("completed", 2, "", False),
     ],
 )
-def test_where_the_results_are(settings: Settings, status: str, certificates: int, base: str, told: bool) -> None:
-    about, signer = claimed(status, certificates), StatementSigner(settings.signing_key_bytes())
-    body = json.loads(MessageWriter(settings.model_copy(update={"public_url": base}), signer).write(about).body)
-    url = f"{base.rstrip('/')}/api/v1/deletions/{about.deletion_id}"
-    expected = {"results_url": url, "results_count": certificates} if told else {}
+def test_the_results_url_needs_a_public_url_and_certificates(
+    settings: Settings, status: str, certificates: int, base: str, has_results: bool
+) -> None:
+    claimed, signer = callback(status, certificates), StatementSigner(settings.signing_key_bytes())
+    body = json.loads(MessageWriter(settings.model_copy(update={"public_url": base}), signer).write(claimed).body)
+    url = f"{base.rstrip('/')}/api/v1/deletions/{claimed.deletion_id}"
+    expected = {"results_url": url, "results_count": certificates} if has_results else {}
     assert {name: body[name] for name in ("results_url", "results_count") if name in body} == expected

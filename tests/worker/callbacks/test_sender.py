@@ -1,4 +1,4 @@
-"""Callbacks from a change of status to a receiver that checks their signatures."""
+"""Callbacks from a status change to a receiver that verifies their signatures."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from sqlalchemy import select, text, update
 
-from service.settings import Settings, processor_identity
+from service.settings import Settings
 from service.settings.callback_targets import NOT_PUBLIC
 from service.store.batches.lifecycle import claim_batch
 from service.store.callbacks import outbox
 from service.store.database import Database
 from service.store.deletions.creation import DeletionRequest, store_deletions
 from service.store.deletions.opendsr import OpenDsrReference
+from service.store.signing import processor_identity
 from service.store.signing.processor_identity import ProcessorIdentity
 from service.store.tables import AuditEntry, Callback, Deletion, SigningKey, now
 from tests import samples
@@ -50,7 +51,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Nothing is retried by itself within a test: `now_due` moves the clock."""
+    """Settings without retries within a test: `make_due` moves the clock."""
     changes = {"callback_allow": "127.0.0.0/8", "callback_base_seconds": 1000.0, "callback_attempts": 2}
     return settings.model_copy(update={**changes, "callback_timeout_seconds": 15.0})
 
@@ -62,7 +63,7 @@ def sender(settings: Settings) -> Iterator[Sender]:
     opened.database.close()
 
 
-def now_due(database: Database) -> None:
+def make_due(database: Database) -> None:
     with database.writing() as session:
         session.execute(update(Callback).values(not_before=now(), lease_expires_at=None))
 
@@ -76,8 +77,8 @@ def bodies(receiver: Receiver) -> list[Any]:
     return [json.loads(received.body) for received in receiver.received]
 
 
-def assert_ours(sender: Sender, received: Received) -> None:
-    """As docs/reference/callbacks.md tells receivers to check it."""
+def verify_signature(sender: Sender, received: Received) -> None:
+    """Verify a callback as docs/reference/callbacks.md describes."""
     kind, body = b"application/vnd.lethe.callback.v1+json", received.body
     signed = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(body), body)
     key = load_pem_public_key(sender.writer.signer.public_pem.encode())
@@ -90,10 +91,12 @@ def test_a_deletion_is_followed_to_its_certificate(
     settings: Settings, database: Database, context: WorkerContext, sender: Sender, receiver: Receiver
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    deletion = samples.request_deletion(settings, database, 1, callback_urls=[receiver.url("/hook?key=secret")]).deletion
+    deletion = samples.request_deletion(
+        settings, database, 1, callback_urls=[receiver.url("/hook?key=secret")]
+    ).deletion
     assert sender.send_due() == 0
     forget_pending(context, model_id)
-    assert [sender.send_due() for _ in range(3)] == [1, 1, 0]  # one after the other, never side by side
+    assert [sender.send_due() for _ in range(3)] == [1, 1, 0]  # in sequence, never at the same time
     first, last = bodies(receiver)
     assert (first["status"], first["sequence"], first["certificates"]) == ("running", 1, [])
     assert (last["status"], last["sequence"], last["absence"]) == ("completed", 2, None)
@@ -105,10 +108,10 @@ def test_a_deletion_is_followed_to_its_certificate(
     assert [first["id"], last["id"]] == [str(row.id) for row in rows(database)]
     for received in receiver.received:
         assert received.path == "/hook?key=secret"
-        assert_ours(sender, received)
+        verify_signature(sender, received)
 
 
-def test_a_failed_attempt_is_repeated_and_keeps_the_next_one_back(
+def test_a_failed_attempt_is_retried_before_later_callbacks(
     settings: Settings, database: Database, context: WorkerContext, sender: Sender, receiver: Receiver
 ) -> None:
     model_id = samples.register_sample(settings, database)
@@ -121,21 +124,21 @@ def test_a_failed_attempt_is_repeated_and_keeps_the_next_one_back(
     assert (row.status, row.attempts, row.delivered_at) == ("pending", 1, None)
     assert row.failure == "the receiver answered 500 instead of 2xx"
     assert timedelta(seconds=500) <= row.not_before - before <= timedelta(seconds=1010)
-    now_due(database)
+    make_due(database)
     assert [sender.send_due() for _ in range(3)] == [1, 1, 0]
     assert [body["status"] for body in bodies(receiver)] == ["running", "running", "completed"]
     assert receiver.received[0].body == receiver.received[1].body
     assert [(row.status, row.failure) for row in rows(database)] == [("delivered", None)] * 2
 
 
-def test_after_the_last_attempt_it_is_dead_and_can_be_sent_again(
+def test_a_callback_is_dead_after_the_last_attempt_and_can_be_resent(
     settings: Settings, database: Database, sender: Sender, receiver: Receiver
 ) -> None:
     samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url("/hook?key=secret")])
     receiver.statuses = [500, 503]
     for _ in range(3):
         sender.send_due()
-        now_due(database)
+        make_due(database)
     (row,) = rows(database)
     assert (row.status, row.attempts, len(receiver.received)) == ("dead", 2, 2)
     with database.reading() as session:
@@ -150,7 +153,7 @@ def test_after_the_last_attempt_it_is_dead_and_can_be_sent_again(
     assert {body["id"] for body in bodies(receiver)} == {str(row.id)}
 
 
-def test_a_target_that_is_not_allowed_is_given_up_at_once(
+def test_a_forbidden_target_is_not_retried(
     settings: Settings, database: Database, sender: Sender, receiver: Receiver
 ) -> None:
     strict = replace(sender, client=replace(sender.client, targets=Settings(_env_file=None).callback_targets))  # type: ignore[call-arg]
@@ -167,8 +170,8 @@ def test_a_crash_after_sending_repeats_the_same_event(
     samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url()])
     with database.writing() as session:
         (claimed,) = outbox.claim_callbacks(session, 10, 60)
-    asyncio.run(sender.client.deliver(sender.writer.write(claimed)))  # and nobody notes it down
-    assert sender.send_due() == 0  # it may still be on its way
+    asyncio.run(sender.client.deliver(sender.writer.write(claimed)))  # the outcome is not recorded
+    assert sender.send_due() == 0  # its lease has not expired
     with database.writing() as session:
         session.execute(update(Callback).values(lease_expires_at=now() - timedelta(seconds=1)))
     assert sender.send_due() == 1
@@ -180,26 +183,28 @@ def test_a_crash_after_sending_repeats_the_same_event(
 def test_two_senders_send_nothing_twice(
     settings: Settings, database: Database, sender: Sender, receiver: Receiver
 ) -> None:
-    """Both are inside their first round when the receiver answers: it waits until it has seen as many as there are."""
-    asked = [samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url()]).deletion for _ in range(25)]
+    """The receiver answers only when all have arrived, so both senders are still in their first round."""
+    deletions = [
+        samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url()]).deletion for _ in range(25)
+    ]
     other = Sender.open(settings)
-    receiver.while_answering = lambda: wait_until(lambda: len(receiver.received) >= len(asked), "all have arrived")
-    threads = [threading.Thread(target=one.send_due) for one in (sender, other)]
+    receiver.while_answering = lambda: wait_until(lambda: len(receiver.received) >= len(deletions), "all have arrived")
+    threads = [threading.Thread(target=each.send_due) for each in (sender, other)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     other.database.close()
     ids = [body["deletion_id"] for body in bodies(receiver)]
-    assert sorted(ids) == sorted(str(deletion.id) for deletion in asked)
+    assert sorted(ids) == sorted(str(deletion.id) for deletion in deletions)
     assert {row.status for row in rows(database)} == {"delivered"}
 
 
-def test_what_nobody_foresaw_is_an_attempt_that_failed(
+def test_an_unexpected_error_is_a_failed_attempt(
     settings: Settings, database: Database, sender: Sender, receiver: Receiver
 ) -> None:
     async def broken(host: str, port: int) -> Sequence[str]:
-        raise RuntimeError("out of luck")
+        raise RuntimeError("unexpected")
 
     samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url()])
     with structlog.testing.capture_logs() as logs:
@@ -207,17 +212,17 @@ def test_what_nobody_foresaw_is_an_attempt_that_failed(
     (row,) = rows(database)
     assert (row.status, row.failure) == (
         "pending",
-        f"unexpected RuntimeError; the sender's log has it under callback {row.id}",
+        f"unexpected RuntimeError; see callback {row.id} in the sender's log",
     )
     assert "callback.crashed" in [line["event"] for line in logs]
 
 
 @pytest.fixture
-def told(
+def opendsr_callback(
     settings: Settings, database: Database, sender: Sender, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> Received:
-    """The callback of an OpenDSR request that a worker has begun."""
-    monkeypatch.setattr(processor_identity, "KEY_BITS", 2048)  # quicker to make
+    """The callback of an OpenDSR request whose batch has started."""
+    monkeypatch.setattr(processor_identity, "KEY_BITS", 2048)  # faster to generate
     model_id = samples.register_sample(settings, database)
     urls = [receiver.url("/opendsr")]
     lookups, reference = [samples.lookup(settings, 1)], OpenDsrReference("acme", SUBJECT_REQUEST, b"m" * 32)
@@ -247,64 +252,66 @@ OPENDSR: dict[str, Callable[[Receiver, Database], str]] = {
 
 
 @pytest.mark.parametrize("field", OPENDSR)
-def test_a_callback_of_opendsr_has(told: Received, receiver: Receiver, database: Database, field: str) -> None:
-    body = json.loads(told.body)
+def test_an_opendsr_callback_has_the_field(
+    opendsr_callback: Received, receiver: Receiver, database: Database, field: str
+) -> None:
+    body = json.loads(opendsr_callback.body)
     assert body[field] == OPENDSR[field](receiver, database)
     assert set(body) == set(OPENDSR)
 
 
 @pytest.mark.parametrize("name", ["OpenDSR", "OpenGDPR"])
-def test_a_callback_of_opendsr_is_signed_by_its_key(told: Received, settings: Settings, name: str) -> None:
+def test_an_opendsr_callback_is_signed(opendsr_callback: Received, settings: Settings, name: str) -> None:
     certificate = x509.load_pem_x509_certificate(ProcessorIdentity.load(settings).certificate_pem.encode())
     key = certificate.public_key()
     assert isinstance(key, rsa.RSAPublicKey)
-    assert told.headers[f"X-{name}-Processor-Domain"] == "localhost"
-    signature = base64.b64decode(told.headers[f"X-{name}-Signature"])
-    key.verify(signature, told.body, padding.PKCS1v15(), hashes.SHA256())
+    assert opendsr_callback.headers[f"X-{name}-Processor-Domain"] == "localhost"
+    signature = base64.b64decode(opendsr_callback.headers[f"X-{name}-Signature"])
+    key.verify(signature, opendsr_callback.body, padding.PKCS1v15(), hashes.SHA256())
 
 
-def test_the_sweep_sends_them(settings: Settings, database: Database, receiver: Receiver) -> None:
+def test_the_sweep_sends_callbacks(settings: Settings, database: Database, receiver: Receiver) -> None:
     stop = threading.Event()
     sweep = threading.Thread(target=run_sweep, args=(settings, stop))
     sweep.start()
     try:
         samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url()])
         wait_until(lambda: receiver.received, "the callback arrives")
-        wait_until(lambda: rows(database)[0].status == "delivered", "its delivery is noted")
+        wait_until(lambda: rows(database)[0].status == "delivered", "its delivery is recorded")
     finally:
         stop.set()
         sweep.join(timeout=20)
     assert not sweep.is_alive()
 
 
-def test_delays_double_up_to_an_hour_and_part_ways() -> None:
+def test_delays_double_up_to_an_hour_with_jitter() -> None:
     def seconds(attempts: int) -> float:
         return (retry_time(attempts, 10.0) - now()).total_seconds()
 
-    for attempts, longest in ((1, 10), (2, 20), (5, 160), (30, 3600), (10_000, LONGEST_DELAY.total_seconds())):
-        assert longest / 2 - 1 <= seconds(attempts) <= longest
+    for attempts, maximum in ((1, 10), (2, 20), (5, 160), (30, 3600), (10_000, LONGEST_DELAY.total_seconds())):
+        assert maximum / 2 - 1 <= seconds(attempts) <= maximum
     assert len({round(seconds(5), 3) for _ in range(20)}) > 1
 
 
-def test_a_database_that_cannot_be_used_at_the_start_is_waited_for(settings: Settings, database: Database) -> None:
-    def renamed(table: str, name: str) -> None:
+def test_a_database_unavailable_at_the_start_is_waited_for(settings: Settings, database: Database) -> None:
+    def rename(table: str, name: str) -> None:
         with database.writing() as session:
             session.execute(text(f"ALTER TABLE {table} RENAME TO {name}"))
 
-    def listed() -> bool:
+    def has_key() -> bool:
         with database.reading() as session:
             return session.scalar(select(SigningKey.key_id)) is not None
 
     stop = threading.Event()
-    sending = threading.Thread(target=run_callbacks, args=(settings, stop))
-    renamed("signing_keys", "away")
+    thread = threading.Thread(target=run_callbacks, args=(settings, stop))
+    rename("signing_keys", "hidden")
     with structlog.testing.capture_logs() as logs:
         try:
-            sending.start()
+            thread.start()
             wait_until(lambda: len(logs) > 1, "it has tried twice")
         finally:
-            renamed("away", "signing_keys")
-        wait_until(listed, "the sender has opened")
+            rename("hidden", "signing_keys")
+        wait_until(has_key, "the sender has opened")
         stop.set()
-        sending.join()
+        thread.join()
     assert {line["event"] for line in logs} == {"callbacks.failed"}
