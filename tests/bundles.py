@@ -58,8 +58,8 @@ def logged(signed: str, entry: bytes, index: int = 5, size: int = 9, signer: Sta
     leaves[index] = entry
     log = LogInMemory(leaves)
     proof = [node.hex() for node in log.tree.inclusion(index, size)]
-    place = LogProof(checkpoint=log.note(size, signer), entry=entry.decode(), index=index, proof=proof)
-    return write_bundle(Bundle.model_validate_json(signed).envelope, place).encode()
+    log_proof = LogProof(checkpoint=log.note(size, signer), entry=entry.decode(), index=index, proof=proof)
+    return write_bundle(Bundle.model_validate_json(signed).envelope, log_proof).encode()
 
 
 def predicate() -> dict[str, Any]:
@@ -129,7 +129,7 @@ def minimal_predicate() -> dict[str, Any]:
 
 
 def dataset_members() -> dict[str, Any]:
-    retained = [record for place, record in enumerate(RECORDS) if place not in FORGOTTEN]
+    retained = [record for position, record in enumerate(RECORDS) if position not in FORGOTTEN]
     # Each gap is between two retained records, or beside one at either end.
     neighbours = [0, 5, 6, 35]
     return {
@@ -138,21 +138,21 @@ def dataset_members() -> dict[str, Any]:
             "after": {"digest": "1" * 64, "root": _root(retained), "records": 36},
         },
         "forgotten": {
-            "commitments": [RECORDS[place].hex() for place in FORGOTTEN],
+            "commitments": [RECORDS[position].hex() for position in FORGOTTEN],
             "before": {"places": list(FORGOTTEN), "proof": multiproof(RECORDS, FORGOTTEN)},
             "after": {
-                "neighbours": [{"place": place, "commitment": retained[place].hex()} for place in neighbours],
+                "neighbours": [{"place": position, "commitment": retained[position].hex()} for position in neighbours],
                 "proof": multiproof(retained, neighbours),
             },
         },
     }
 
 
-def multiproof(leaves: Sequence[bytes], places: Sequence[int]) -> list[str]:
-    """Return the hashes that are needed to compute the root from the leaves at these places."""
+def multiproof(leaves: Sequence[bytes], positions: Sequence[int]) -> list[str]:
+    """Return the hashes that are needed to compute the root from the leaves at these positions."""
 
     def walk(start: int, end: int) -> list[str]:
-        if not any(start <= place < end for place in places):
+        if not any(start <= position < end for position in positions):
             return [_root(leaves[start:end])]
         if end - start == 1:
             return []
@@ -166,19 +166,19 @@ def certificate(
     change: Callable[[dict[str, Any]], object] = lambda _: None,
     signer: StatementSigner = SIGNER,
     content: dict[str, Any] | None = None,
-    **place: int,
+    **placement: int,
 ) -> bytes:
     """Return a signed and logged certificate whose content was changed before signing."""
     content = predicate() if content is None else content
     change(content)
     signed = signed_certificate(content, signer)
     entry = entry_of(signed, "certificate.issued", content["certificate"], deletion="d-1")
-    return logged(signed, entry, signer=signer, **place)
+    return logged(signed, entry, signer=signer, **placement)
 
 
 def signed_certificate(content: dict[str, Any], signer: StatementSigner = SIGNER) -> str:
     digests = [hashlib.sha256(b"before").hexdigest(), hashlib.sha256(POSTERIOR).hexdigest()]
-    subjects = [{"name": str(place), "digest": {"sha256": digest}} for place, digest in enumerate(digests)]
+    subjects = [{"name": str(position), "digest": {"sha256": digest}} for position, digest in enumerate(digests)]
     return sign(CERTIFICATE_TYPE, subjects, content, signer)
 
 

@@ -148,7 +148,7 @@ class Neighbour(SignedModel):
     """A leaf of the data set after that stands beside a forgotten record's gap."""
 
     commitment: Sha256 = Field(description="The commitment at that position.")
-    place: Count = Field(description="Its position among the sorted leaves after.")
+    position: Count = Field(alias="place", description="Its position among the sorted leaves after.")
 
 
 class AbsenceProof(SignedModel):

@@ -20,9 +20,9 @@ Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Flag = StrictBool
 
 
-def write_timestamp(moment: datetime) -> str:
+def write_timestamp(time: datetime) -> str:
     """Return RFC 3339 in UTC with milliseconds, the precision of every signed time."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _read_timestamp(value: Any) -> Any:

@@ -21,18 +21,18 @@ def check_forgotten(predicate: Mapping[str, Any]) -> str:
     sizes = {side: whole_at(object_at(dataset, side), "records") for side in ("before", "after")}
     if sizes != {side: counts[side] for side in sizes}:
         raise Rejected("the sizes of the data sets differ from the record counts of the certificate")
-    places = [whole_at({"place": place}, "place") for place in list_at(before, "places")]
-    if len(places) != len(commitments):
+    positions = [whole_at({"place": position}, "place") for position in list_at(before, "places")]
+    if len(positions) != len(commitments):
         raise Rejected("the number of forgotten records differs from the number of their places")
-    _check_leaves(object_at(dataset, "before"), dict(zip(places, commitments, strict=True)), before, "before")
+    _check_leaves(object_at(dataset, "before"), dict(zip(positions, commitments, strict=True)), before, "before")
     neighbours = {whole_at(item, "place"): hash_at(item, "commitment") for item in list_at(after, "neighbours")}
     _check_leaves(object_at(dataset, "after"), neighbours, after, "after")
-    neighbour_places = sorted(neighbours)
-    neighbour_commitments = [neighbours[place] for place in neighbour_places]
+    neighbour_positions = sorted(neighbours)
+    neighbour_commitments = [neighbours[position] for position in neighbour_positions]
     if not _is_ascending(neighbour_commitments):
         raise Rejected("the records of the data set after are not in ascending order")
     for commitment in commitments:
-        _check_gap(neighbour_places, neighbour_commitments, sizes["after"], commitment)
+        _check_gap(neighbour_positions, neighbour_commitments, sizes["after"], commitment)
     return f"{len(commitments)} records of this deletion were in the data set before and are not in the one after"
 
 
@@ -41,21 +41,21 @@ def _is_ascending(hashes: Sequence[bytes]) -> bool:
 
 
 def _check_leaves(side: Mapping[str, Any], leaves: Mapping[int, bytes], proven: Mapping[str, Any], name: str) -> None:
-    """Check that the leaves are at these places of the tree with the data set's root."""
+    """Check that the leaves are at these positions of the tree with the data set's root."""
     size, proof = whole_at(side, "records"), iter(hashes_at(proven, "proof"))
     if not leaves or min(leaves) < 0 or max(leaves) >= size:
         raise Rejected(f"a record is outside the data set {name}")
-    root = _subtree(0, size, {place: leaf_hash(leaf) for place, leaf in leaves.items()}, sorted(leaves), proof)
+    root = _subtree(0, size, {position: leaf_hash(leaf) for position, leaf in leaves.items()}, sorted(leaves), proof)
     if root != hash_at(side, "root") or next(proof, None) is not None:
         raise Rejected(f"the proof does not lead to the root of the data set {name}")
 
 
 def _subtree(
-    start: int, size: int, leaves: Mapping[int, bytes], places: Sequence[int], proof: Iterator[bytes]
+    start: int, size: int, leaves: Mapping[int, bytes], positions: Sequence[int], proof: Iterator[bytes]
 ) -> bytes:
     """Return the hash of `size` leaves from `start` on: computed if one of ours is among them, else from the proof."""
-    first = bisect_left(places, start)
-    if first == len(places) or places[first] >= start + size:
+    first = bisect_left(positions, start)
+    if first == len(positions) or positions[first] >= start + size:
         node = next(proof, None)
         if node is None:
             raise Rejected("a proof about the data set is too short")
@@ -64,16 +64,16 @@ def _subtree(
         return leaves[start]
     left = 1 << (size - 1).bit_length() - 1
     return node_hash(
-        _subtree(start, left, leaves, places, proof), _subtree(start + left, size - left, leaves, places, proof)
+        _subtree(start, left, leaves, positions, proof), _subtree(start + left, size - left, leaves, positions, proof)
     )
 
 
-def _check_gap(places: Sequence[int], commitments: Sequence[bytes], size: int, commitment: bytes) -> None:
+def _check_gap(positions: Sequence[int], commitments: Sequence[bytes], size: int, commitment: bytes) -> None:
     """Check that a record is absent: leaves are sorted, so it would be between two adjacent neighbours."""
     successor = bisect_left(commitments, commitment)
     if commitments[successor : successor + 1] == [commitment]:
         raise Rejected("a forgotten record is still in the data set after")
-    below = places[successor - 1] if successor else -1
-    above = places[successor] if successor < len(places) else size
+    below = positions[successor - 1] if successor else -1
+    above = positions[successor] if successor < len(positions) else size
     if above != below + 1:
         raise Rejected("the absence of a forgotten record from the data set after is not shown")

@@ -41,14 +41,14 @@ def test_the_growing_tree_has_the_root_of_the_whole(size: int) -> None:
 @pytest.fixture
 def published(database: Database) -> list[Checkpoint]:
     """A log with a checkpoint after every few entries, all of them kept by somebody else."""
-    found = []
+    checkpoints = []
     for number in range(ENTRIES):
         with database.writing() as session:
             audit.record(session, f"actor-{number % 3}", f"action.{number % 5}", number, statement=f"{number:064x}")
             checkpoint = sequencing.sequence_entries(session, SIGNER) if number % 8 == 7 else None
         if checkpoint is not None:
-            found.append(open_checkpoint(checkpoint.note, RING))
-    return found
+            checkpoints.append(open_checkpoint(checkpoint.note, RING))
+    return checkpoints
 
 
 def leaves_of(session: Session) -> list[bytes]:
@@ -71,41 +71,41 @@ def change_a_column(session: Session, chance: random.Random) -> None:
             entry.at += timedelta(microseconds=chance.choice([-1, 1]) * chance.randint(1, 10**9))
 
 
-def take_out(session: Session, chance: random.Random) -> None:
-    """And close the gap, so that nothing seems to be missing."""
-    gone = chance.randrange(ENTRIES)
-    session.execute(delete(AuditEntry).where(AuditEntry.leaf_index == gone))
-    for index in range(gone + 1, ENTRIES):
+def remove_and_renumber(session: Session, chance: random.Random) -> None:
+    """Remove an entry and close the gap."""
+    removed = chance.randrange(ENTRIES)
+    session.execute(delete(AuditEntry).where(AuditEntry.leaf_index == removed))
+    for index in range(removed + 1, ENTRIES):
         session.execute(update(AuditEntry).where(AuditEntry.leaf_index == index).values(leaf_index=index - 1))
 
 
-def leave_a_hole(session: Session, chance: random.Random) -> None:
+def remove(session: Session, chance: random.Random) -> None:
     session.execute(delete(AuditEntry).where(AuditEntry.leaf_index == chance.randrange(ENTRIES)))
 
 
 def swap(session: Session, chance: random.Random) -> None:
-    one, other = chance.sample(range(ENTRIES), 2)
-    for old, new in ((one, -1), (other, one), (-1, other)):
+    first, second = chance.sample(range(ENTRIES), 2)
+    for old, new in ((first, -1), (second, first), (-1, second)):
         session.execute(update(AuditEntry).where(AuditEntry.leaf_index == old).values(leaf_index=new))
 
 
-def cut_off(session: Session, chance: random.Random) -> None:
+def truncate(session: Session, chance: random.Random) -> None:
     session.execute(delete(AuditEntry).where(AuditEntry.leaf_index >= chance.randrange(ENTRIES)))
 
 
-def put_in(session: Session, chance: random.Random) -> None:
-    place = chance.randrange(ENTRIES)
-    for index in reversed(range(place, ENTRIES)):
+def insert_forged(session: Session, chance: random.Random) -> None:
+    position = chance.randrange(ENTRIES)
+    for index in reversed(range(position, ENTRIES)):
         session.execute(update(AuditEntry).where(AuditEntry.leaf_index == index).values(leaf_index=index + 1))
-    forged = AuditEntry(actor="lethe", action="deletion.completed", concerns="forged", details={}, leaf_index=place)
+    forged = AuditEntry(actor="lethe", action="deletion.completed", concerns="forged", details={}, leaf_index=position)
     session.add(forged)
     session.flush()
 
 
-ATTACKS: Sequence[Attack] = (change_a_column, take_out, leave_a_hole, swap, cut_off, put_in)
+ATTACKS: Sequence[Attack] = (change_a_column, remove_and_renumber, remove, swap, truncate, insert_forged)
 
 
-def caught(database: Database, published: Sequence[Checkpoint], attack: Attack, chance: random.Random) -> bool:
+def is_detected(database: Database, published: Sequence[Checkpoint], attack: Attack, chance: random.Random) -> bool:
     with database.writing() as session:
         attack(session, chance)
         session.flush()
@@ -120,15 +120,15 @@ def caught(database: Database, published: Sequence[Checkpoint], attack: Attack, 
 
 def test_an_honest_log_is_accepted(database: Database, published: list[Checkpoint]) -> None:
     with database.reading() as session:
-        found = replay(leaves_of(session), published)
-    assert (found.entries, found.checkpoints) == (ENTRIES, 6)
-    assert sum(found.actions.values()) == ENTRIES
+        replayed = replay(leaves_of(session), published)
+    assert (replayed.entries, replayed.checkpoints) == (ENTRIES, 6)
+    assert sum(replayed.actions.values()) == ENTRIES
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=[attack.__name__ for attack in ATTACKS])
-def test_each_attack_is_found_out(database: Database, published: list[Checkpoint], attack: Attack) -> None:
+def test_each_attack_is_detected(database: Database, published: list[Checkpoint], attack: Attack) -> None:
     chance = random.Random(1)
-    assert all(caught(database, published[-1:], attack, chance) for _ in range(10))
+    assert all(is_detected(database, published[-1:], attack, chance) for _ in range(10))
 
 
 @pytest.mark.soak
@@ -138,7 +138,7 @@ def test_ten_thousand_attacks_are_found_out(database: Database, published: list[
     chance = random.Random(2)
     for number in range(10_000):
         attack = chance.choice(ATTACKS)
-        assert caught(database, published[-1:], attack, chance), f"{attack.__name__}, attempt {number}"
+        assert is_detected(database, published[-1:], attack, chance), f"{attack.__name__}, attempt {number}"
 
 
 def test_a_rewritten_log_with_forged_tiles_is_found_out_by_an_older_checkpoint(

@@ -97,7 +97,7 @@ def prove_forgotten(before: DatasetTree, after: DatasetTree, records: Collection
     positions = before.positions_of(records)
     forgotten = [before.commitment(position) for position in positions]
     neighbours = sorted({position for commitment in forgotten for position in _neighbours(after, commitment)})
-    around = [Neighbour(place=position, commitment=after.commitment(position).hex()) for position in neighbours]
+    around = [Neighbour(position=position, commitment=after.commitment(position).hex()) for position in neighbours]
     return ForgottenProof(
         commitments=[commitment.hex() for commitment in forgotten],
         before=PresenceProof(places=positions, proof=before.prove(positions)),

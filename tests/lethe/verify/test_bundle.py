@@ -23,11 +23,11 @@ KEY = SIGNER.public_pem.encode()
 
 
 def test_a_good_certificate_is_accepted_line_by_line() -> None:
-    found = verify(certificate(), KEY, POSTERIOR)
-    assert found.kind == "certificate"
-    assert len(found.checks) == 10
-    assert any("KL <= 1.000e-09" in check for check in found.checks)
-    assert "entry 5 of the log localhost/lethe at 9 entries records it" in found.checks
+    verified = verify(certificate(), KEY, POSTERIOR)
+    assert verified.kind == "certificate"
+    assert len(verified.checks) == 10
+    assert any("KL <= 1.000e-09" in check for check in verified.checks)
+    assert "entry 5 of the log localhost/lethe at 9 entries records it" in verified.checks
 
 
 def test_another_model_file_is_rejected() -> None:
@@ -42,14 +42,14 @@ def test_another_key_is_rejected() -> None:
 
 
 def mutations(whole: bytes) -> Iterator[bytes]:
-    """Every single byte flipped, left out, and every place with a byte put in."""
-    for place in range(len(whole)):
+    """Every single byte flipped, left out, and every position with a byte put in."""
+    for position in range(len(whole)):
         for flip in (0x01, 0x20, 0x80):
-            yield whole[:place] + bytes([whole[place] ^ flip]) + whole[place + 1 :]
-        yield whole[:place] + whole[place + 1 :]
-    for place in range(len(whole) + 1):
+            yield whole[:position] + bytes([whole[position] ^ flip]) + whole[position + 1 :]
+        yield whole[:position] + whole[position + 1 :]
+    for position in range(len(whole) + 1):
         for put in b' 0a"':
-            yield whole[:place] + bytes([put]) + whole[place:]
+            yield whole[:position] + bytes([put]) + whole[position:]
 
 
 def rejection(content: bytes, keys: bytes) -> str:
@@ -71,7 +71,7 @@ def test_every_change_of_a_single_byte_is_rejected_with_a_reason() -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_a_hundred_thousand_random_mutations_are_rejected() -> None:
-    """Of certificates that differ in content, key and place: bytes changed, left out, moved or doubled."""
+    """Of certificates that differ in content, key and position: bytes changed, left out, moved or doubled."""
     draw = random.Random(7)
     sources = [_some_certificate(draw) for _ in range(20)]
     for _ in range(100_000):

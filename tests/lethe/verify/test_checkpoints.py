@@ -44,7 +44,7 @@ class Witness:
         return f"{note}\u2014 {self.name} {line}\n"
 
 
-ONE, OTHER = Witness("one.example/witness"), Witness("other.example/witness")
+FIRST, SECOND = Witness("one.example/witness"), Witness("other.example/witness")
 
 
 def test_a_checkpoint_of_the_log_is_read() -> None:
@@ -55,7 +55,7 @@ def test_a_checkpoint_of_the_log_is_read() -> None:
 
 
 def test_cosignatures_are_checked_and_listed() -> None:
-    checkpoint = open_checkpoint(OTHER.cosign(ONE.cosign(NOTE)), RING, [ONE.vkey, OTHER.vkey])
+    checkpoint = open_checkpoint(SECOND.cosign(FIRST.cosign(NOTE)), RING, [FIRST.vkey, SECOND.vkey])
     assert checkpoint.cosignatures == (
         "cosigned by witness one.example/witness at 2026-09-21T14:13:20+00:00",
         "cosigned by witness other.example/witness at 2026-09-21T14:13:20+00:00",
@@ -63,33 +63,33 @@ def test_cosignatures_are_checked_and_listed() -> None:
 
 
 def test_a_witness_that_lethe_names_is_known_but_not_demanded() -> None:
-    ring = KeyRing(RING.keys, [ONE.vkey])
-    assert len(open_checkpoint(ONE.cosign(NOTE), ring).cosignatures) == 1
+    ring = KeyRing(RING.keys, [FIRST.vkey])
+    assert len(open_checkpoint(FIRST.cosign(NOTE), ring).cosignatures) == 1
     assert open_checkpoint(NOTE, ring).cosignatures == ()
 
 
 def test_a_witness_that_is_demanded_must_have_signed() -> None:
     with pytest.raises(Rejected, match=r"not cosigned by one\.example/witness"):
-        open_checkpoint(NOTE, RING, [ONE.vkey])
+        open_checkpoint(NOTE, RING, [FIRST.vkey])
 
 
 def test_a_signature_that_nobody_can_check_is_rejected() -> None:
     with pytest.raises(Rejected, match="cannot be checked; pass its key"):
-        open_checkpoint(ONE.cosign(NOTE), RING)
+        open_checkpoint(FIRST.cosign(NOTE), RING)
 
 
 def test_a_cosignature_of_another_checkpoint_is_rejected() -> None:
-    stolen = ONE.cosign(write_checkpoint(SIGNER, 13, ROOT)).splitlines(keepends=True)[-1]
+    stolen = FIRST.cosign(write_checkpoint(SIGNER, 13, ROOT)).splitlines(keepends=True)[-1]
     with pytest.raises(Rejected, match=r"cosignature of one\.example/witness does not match"):
-        open_checkpoint(NOTE + stolen, RING, [ONE.vkey])
+        open_checkpoint(NOTE + stolen, RING, [FIRST.vkey])
 
 
 def test_the_time_of_a_witness_is_signed() -> None:
-    head, _, line = ONE.cosign(NOTE).rstrip("\n").rpartition(" ")
+    head, _, line = FIRST.cosign(NOTE).rstrip("\n").rpartition(" ")
     signature = bytearray(base64.b64decode(line))
     signature[11] ^= 1
     with pytest.raises(Rejected, match="does not match"):
-        open_checkpoint(f"{head} {base64.b64encode(signature).decode()}\n", RING, [ONE.vkey])
+        open_checkpoint(f"{head} {base64.b64encode(signature).decode()}\n", RING, [FIRST.vkey])
 
 
 @pytest.mark.parametrize(
@@ -113,10 +113,10 @@ def test_what_was_changed_is_rejected(note: str, reason: str) -> None:
         open_checkpoint(note, RING)
 
 
-NOT_A_WITNESS = base64.b64encode(b"\x01" + ONE.material[1:]).decode()
+NOT_A_WITNESS = base64.b64encode(b"\x01" + FIRST.material[1:]).decode()
 
 
 @pytest.mark.parametrize("rest", ["", "+00000000+AAAA", f"+00000000+{NOT_A_WITNESS}"])
 def test_a_key_that_is_no_witness_is_rejected(rest: str) -> None:
     with pytest.raises(Rejected):
-        open_checkpoint(ONE.cosign(NOTE), RING, [ONE.name + rest])
+        open_checkpoint(FIRST.cosign(NOTE), RING, [FIRST.name + rest])

@@ -16,13 +16,13 @@ KEY = SIGNER.public_pem.encode()
 
 def keep_one(predicate: dict[str, Any]) -> None:
     """List record 7 as forgotten although the honest tree after still has it."""
-    retained = [record for place, record in enumerate(RECORDS) if place not in (0, 8, 39)]
+    retained = [record for position, record in enumerate(RECORDS) if position not in (0, 8, 39)]
     predicate["records"].update(after=37, forgotten_in_batch=3)
     predicate["dataset"]["after"].update(records=37)
-    places = [0, 6, 7, 36]
-    neighbours = [{"place": place, "commitment": retained[place].hex()} for place in places]
+    positions = [0, 6, 7, 36]
+    neighbours = [{"place": position, "commitment": retained[position].hex()} for position in positions]
     predicate["dataset"]["after"]["root"] = root_of([leaf_hash(record) for record in retained]).hex()
-    predicate["forgotten"]["after"] = {"neighbours": neighbours, "proof": multiproof(retained, places)}
+    predicate["forgotten"]["after"] = {"neighbours": neighbours, "proof": multiproof(retained, positions)}
 
 
 def after(predicate: dict[str, Any]) -> Any:
@@ -57,13 +57,13 @@ def test_a_proof_that_does_not_hold_is_rejected(change: Callable[[dict[str, Any]
 
 @pytest.mark.parametrize("left_out", [0, 1, 2, 3])
 def test_a_gap_without_its_neighbours_is_rejected(left_out: int) -> None:
-    """The proof itself is honest but leaves out the place where the record would be."""
+    """The proof itself is honest but leaves out the position where the record would be."""
 
     def change(predicate: dict[str, Any]) -> None:
-        retained = [record for place, record in enumerate(RECORDS) if place not in (0, 7, 8, 39)]
-        places = [place for number, place in enumerate([0, 5, 6, 35]) if number != left_out]
-        neighbours = [{"place": place, "commitment": retained[place].hex()} for place in places]
-        predicate["forgotten"]["after"] = {"neighbours": neighbours, "proof": multiproof(retained, places)}
+        retained = [record for position, record in enumerate(RECORDS) if position not in (0, 7, 8, 39)]
+        positions = [position for number, position in enumerate([0, 5, 6, 35]) if number != left_out]
+        neighbours = [{"place": position, "commitment": retained[position].hex()} for position in positions]
+        predicate["forgotten"]["after"] = {"neighbours": neighbours, "proof": multiproof(retained, positions)}
 
     with pytest.raises(Rejected, match="absence of a forgotten record"):
         verify(certificate(change), KEY)

@@ -1,4 +1,4 @@
-"""Statements that earlier code issued still verify. `issued_before/` holds bundles made at commit eeb8e5a (2026-11-17)."""
+"""Statements issued earlier still verify. `issued_before/` holds bundles made at commit eeb8e5a (2026-11-17)."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ def test_a_list_of_keys_and_several_pem_files_in_one_are_read() -> None:
 @pytest.mark.parametrize("date", ["2026-11-16T08:00:05.001Z", "2027-01-01T00:00:00+00:00", "2026-11-16T09:00:06+01:00"])
 def test_what_was_signed_before_a_key_was_retired_or_revoked_stays_good(date: str) -> None:
     assert verify(certificate(), key_list(retired_at=date)).kind == "certificate"
-    found = verify(certificate(), key_list(revoked_at=date))
-    assert "dated before its revocation" in found.checks[1]
+    verified = verify(certificate(), key_list(revoked_at=date))
+    assert "dated before its revocation" in verified.checks[1]
 
 
 @pytest.mark.parametrize("date", [ISSUED, "2026-11-16T08:00:04Z", "2020-01-01T00:00:00Z", "2026-11-16T09:00:05+01:00"])

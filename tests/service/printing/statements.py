@@ -58,7 +58,7 @@ def attack(auc: float) -> dict[str, float]:
 
 
 def side(auc: float) -> dict[str, Any]:
-    quantiles = [place / 20 for place in range(21)]
+    quantiles = [step / 20 for step in range(21)]
     return {
         "forgotten": attack(auc),
         "retained": attack(0.7),

@@ -51,6 +51,6 @@ def test_one_record_of_a_million_is_still_seen() -> None:
     drawing = records_figure(1_000_000, 999_999, [("version 1", "a" * 64), ("version 2", "b" * 64)])
     widths = [shape.width for shape in drawing.contents if isinstance(shape, Rect)]
     assert min(widths) >= 1
-    told = [text.text for text in strings(drawing)]
-    assert "1 record forgotten" in told
-    assert "999,999 records remain" in told
+    texts = [text.text for text in strings(drawing)]
+    assert "1 record forgotten" in texts
+    assert "999,999 records remain" in texts

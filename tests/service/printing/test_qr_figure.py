@@ -26,5 +26,5 @@ def photographed(drawing: Drawing) -> Image.Image:
 
 @pytest.mark.parametrize("text", [CHECKPOINT, "ab" * 32, "x" * MAX_BYTES])
 def test_a_reader_reads_what_was_written(text: str) -> None:
-    found = zxingcpp.read_barcodes(photographed(qr_figure(text)))
-    assert [code.text for code in found] == [text]
+    codes = zxingcpp.read_barcodes(photographed(qr_figure(text)))
+    assert [code.text for code in codes] == [text]

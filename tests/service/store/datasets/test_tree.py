@@ -191,7 +191,7 @@ def make_claims(dataset: Dataset, batch: Collection[int], records: Collection[in
     sides = {"before": before, "after": after}
     return {
         "dataset": {side: {"root": tree.root, "records": tree.records} for side, tree in sides.items()},
-        "forgotten": prove_forgotten(before, after, records).model_dump(),
+        "forgotten": prove_forgotten(before, after, records).to_dict(),
     }
 
 
