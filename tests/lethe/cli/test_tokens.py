@@ -16,14 +16,14 @@ pytestmark = pytest.mark.usefixtures("embedded")
 
 def test_a_token_is_shown_once_stored_hashed_and_can_be_revoked() -> None:
     assert RUN.invoke(app, ["migrate"]).exit_code == 0
-    secret = RUN.invoke(app, ["token", "issue", "--role", "operator", "--name", "ops"]).output.strip()
+    secret = RUN.invoke(app, ["token", "issue", "--role", "operator", "--name", "ops"]).stdout.strip()
     assert secret.startswith("lethe_operator_")
     database = Database(load_settings().database)
     with database.reading() as session:
         token = next(token for token in list_tokens(session) if token.caller == "ops")
         assert find_caller(session, secret) is not None
     assert secret.encode() not in b"".join(path.read_bytes() for path in Path(".lethe").glob("lethe.db*"))
-    assert str(token.id) in RUN.invoke(app, ["token", "list"]).output
+    assert str(token.id) in RUN.invoke(app, ["token", "list"]).stdout
     assert RUN.invoke(app, ["token", "revoke", str(token.id)]).exit_code == 0
     with database.reading() as session:
         assert find_caller(session, secret) is None

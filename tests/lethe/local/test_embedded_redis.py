@@ -139,7 +139,7 @@ def test_a_folder_that_is_not_ours_is_refused(
     else:
         folder.rmdir()
         folder.symlink_to(tmp_path) if trap == "link" else folder.touch(mode=0o600)
-    with pytest.raises(PermissionError, match=f"{folder.name} is not a folder that only you can enter: remove it"):
+    with pytest.raises(PermissionError, match=f"{folder.name} must be a folder that only you can access: remove it"):
         broker_socket(long_data_dir)
 
 
