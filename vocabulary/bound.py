@@ -52,7 +52,7 @@ class NetworkConstants(Constants):
     standard_error: Real | None = Field(description="Standard error of the excess from sampling rows.")
     softer: Real | None = Field(description="c: the share by which the network's curvature falls short of linear.")
     deviation: Real | None = Field(description="k: how far the network's gradient deviates from linear.")
-    widths: Real | None = Field(description="Nats for the widths, which are kept.")
+    widths: Real | None = Field(description="Excess due to wrong widths, in nats.")
     made: Real | None = Field(description="½ΔᵀAΔ of the step Δ that was made.")
     divergence: Real | None = Field(description="KL(processed ‖ minimum of the sample), in nats.")
     divergence_reverse: Real | None = Field(description="KL(minimum of the sample ‖ processed), in nats.")

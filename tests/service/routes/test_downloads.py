@@ -20,7 +20,9 @@ MISSING = "00000000-0000-4000-8000-000000000000"
 
 
 @dataclass(frozen=True)
-class Asked:
+class Requested:
+    """A deletion request with a receipt and a certificate of absence."""
+
     api: Api
     receipt: str
     path: str
@@ -28,34 +30,34 @@ class Asked:
 
 
 @pytest.fixture
-def asked(api: Api, settings: Settings, database: Database) -> Asked:
-    """A deletion of nobody, which has a receipt and a certificate, both with their place in the log."""
-    answer = api.call(Role.COMPLIANCE, "POST", "/api/v1/deletions", json={"subjects": [samples.person(9)]}).json()
+def requested(api: Api, settings: Settings, database: Database) -> Requested:
+    """Request the deletion of an unknown person; receipt and absence are in the log."""
+    response = api.call(Role.COMPLIANCE, "POST", "/api/v1/deletions", json={"subjects": [samples.person(9)]}).json()
     with database.writing() as session:
         sequencing.sequence_entries(session, StatementSigner(settings.signing_key_bytes(), settings.origin))
-    path = f"/api/v1/deletions/{answer['id']}"
-    return Asked(api, answer["receipt"], f"{path}/receipt", answer["absence"])
+    path = f"/api/v1/deletions/{response['id']}"
+    return Requested(api, response["receipt"], f"{path}/receipt", response["absence"])
 
 
 def keys_of(api: Api) -> bytes:
     return api.call(None, "GET", "/api/v1/log/keys").content
 
 
-def test_a_receipt_keeps_its_promise(asked: Asked) -> None:
-    """What intake signed before the log had the entry, and what is downloaded afterwards, are the same statement."""
-    given = verify(asked.receipt.encode(), keys_of(asked.api))
-    assert "not yet" in given.checks[-1]
-    answer = asked.api.call(Role.COMPLIANCE, "GET", asked.path)
-    response = verify(answer.content, keys_of(asked.api))
-    assert "of the log localhost/lethe" in response.checks[-1]
-    assert response.predicate == given.predicate
-    assert json.loads(answer.content)["envelope"] == json.loads(asked.receipt)["envelope"]
+def test_a_receipt_keeps_its_promise(requested: Requested) -> None:
+    """The receipt from intake and the one downloaded after the log had the entry are the same statement."""
+    early = verify(requested.receipt.encode(), keys_of(requested.api))
+    assert "not yet" in early.checks[-1]
+    response = requested.api.call(Role.COMPLIANCE, "GET", requested.path)
+    late = verify(response.content, keys_of(requested.api))
+    assert "of the log localhost/lethe" in late.checks[-1]
+    assert late.predicate == early.predicate
+    assert json.loads(response.content)["envelope"] == json.loads(requested.receipt)["envelope"]
 
 
-def test_the_same_bytes_each_time(asked: Asked) -> None:
-    answers = {asked.api.call(Role.AUDITOR, "GET", f"{asked.absence}{end}").content for end in ("", ".json")}
-    assert len(answers) == 1
-    assert verify(answers.pop(), keys_of(asked.api)).kind == "certificate of absence"
+def test_the_same_bytes_each_time(requested: Requested) -> None:
+    contents = {requested.api.call(Role.AUDITOR, "GET", f"{requested.absence}{end}").content for end in ("", ".json")}
+    assert len(contents) == 1
+    assert verify(contents.pop(), keys_of(requested.api)).kind == "certificate of absence"
 
 
 @pytest.mark.parametrize(
@@ -70,27 +72,27 @@ def test_the_same_bytes_each_time(asked: Asked) -> None:
     ],
 )
 def test_each_form_by_extension_and_by_accept(
-    asked: Asked, extension: str, accept: str, media_type: str, starts: bytes
+    requested: Requested, extension: str, accept: str, media_type: str, starts: bytes
 ) -> None:
-    for path in (asked.path, asked.absence):
-        answer = asked.api.call(Role.COMPLIANCE, "GET", f"{path}{extension}", {"Accept": accept})
-        assert answer.status_code == 200
-        assert answer.headers["content-type"].partition(";")[0] == media_type
-        assert answer.content.lower().startswith(starts.lower())
-        assert answer.headers["vary"] == "Accept"
-        assert f".{media_type.rpartition('/')[2]}" in answer.headers["content-disposition"]
+    for path in (requested.path, requested.absence):
+        response = requested.api.call(Role.COMPLIANCE, "GET", f"{path}{extension}", {"Accept": accept})
+        assert response.status_code == 200
+        assert response.headers["content-type"].partition(";")[0] == media_type
+        assert response.content.lower().startswith(starts.lower())
+        assert response.headers["vary"] == "Accept"
+        assert f".{media_type.rpartition('/')[2]}" in response.headers["content-disposition"]
 
 
-def test_a_page_may_have_its_style_and_nothing_else(asked: Asked) -> None:
-    policy = asked.api.call(Role.COMPLIANCE, "GET", f"{asked.path}.html").headers["content-security-policy"]
+def test_a_page_may_have_its_style_and_nothing_else(requested: Requested) -> None:
+    policy = requested.api.call(Role.COMPLIANCE, "GET", f"{requested.path}.html").headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "script-src" not in policy
-    policy = asked.api.call(Role.COMPLIANCE, "GET", f"{asked.path}.json").headers["content-security-policy"]
+    policy = requested.api.call(Role.COMPLIANCE, "GET", f"{requested.path}.json").headers["content-security-policy"]
     assert policy == "default-src 'none'; frame-ancestors 'none'"
 
 
-def test_another_extension_and_another_caller_s_are_refused(asked: Asked) -> None:
-    assert asked.api.call(Role.COMPLIANCE, "GET", f"{asked.path}.docx").status_code == 422
+def test_another_extension_and_another_caller_s_are_refused(requested: Requested) -> None:
+    assert requested.api.call(Role.COMPLIANCE, "GET", f"{requested.path}.docx").status_code == 422
     for kind in ("pdf", "json"):
-        answer = asked.api.call(Role.COMPLIANCE, "GET", f"/api/v1/deletions/{MISSING}/receipt.{kind}")
-        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+        response = requested.api.call(Role.COMPLIANCE, "GET", f"/api/v1/deletions/{MISSING}/receipt.{kind}")
+        assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json")
