@@ -52,5 +52,5 @@ def _check_audit_and_print(up: Running, model_id: str, certificate: str) -> None
         (job,) = auditor.get("/api/v1/jobs").raise_for_status().json()["items"]
         (step,) = auditor.get(f"/api/v1/jobs/{job['id']}").raise_for_status().json()["residuals"]
     assert (audited["model_id"], audited["level"], audited["epsilon_reverse"]) == (model_id, "estimated", None)
-    assert "The model is a network, of which no divergence is bounded." in page
+    assert "The model is a network, for which no divergence is bounded." in page
     assert step["rung"] == "influence"
