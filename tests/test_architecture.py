@@ -1,4 +1,4 @@
-"""Rules that a linter cannot see: what a fresh interpreter really loads, and what the packages promise."""
+"""Rules that a linter cannot check: what an interpreter loads, public names, and a test for each module."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import sys
 import pytest
 
 import lethe
+from tests.deployments import ROOT
+
+PACKAGES = ("benchmarks", "lethe", "ml", "service", "vocabulary", "worker")
 
 
 @pytest.mark.parametrize(
@@ -27,11 +30,18 @@ import sys, atexit
 atexit.register(lambda: print("HEAVY", sorted({{"torch", "ml", "matplotlib"}} & set(sys.modules))))
 {statement}
 """
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines()[-1] == "HEAVY []"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "HEAVY []"
 
 
 def test_public_names_exist() -> None:
     assert {"Client", "LetheError"} == set(lethe.__all__)
     assert all(hasattr(lethe, name) for name in lethe.__all__)
+
+
+def test_every_module_has_a_test_of_its_name() -> None:
+    modules = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if path.stem[0] != "_"]
+    paths = [path.relative_to(ROOT) for path in modules]
+    missing = [str(path) for path in paths if not (ROOT / "tests" / path.parent / f"test_{path.name}").exists()]
+    assert missing == []

@@ -143,7 +143,7 @@ def export(
     ] = False,
 ) -> None:
     """Export the list of public keys, as /api/v1/log/keys serves it, for `lethe verify --key`."""
-    from service.schemas.deletions import public_keys_out
+    from service.schemas.log import public_keys_out
     from service.store.signing.keys import keys_for
 
     with open_store(data_dir) as (settings, database), database.reading() as session:

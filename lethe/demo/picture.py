@@ -24,8 +24,8 @@ def draw(path: Path, points: torch.Tensor, forgotten: torch.Tensor, posteriors: 
     figure = Figure(figsize=(13.5, 4.8), layout="constrained")
     axes = figure.subplots(1, len(PANELS), sharex=True, sharey=True)
     for axis, title, posterior in zip(axes, PANELS, posteriors, strict=True):
-        shown = points if posterior is posteriors[0] else points[retained]
-        axis.scatter(*shown.T, s=4, c=_nearest(shown, posterior), cmap="tab10", vmax=9, alpha=0.5, linewidths=0)
+        visible = points if posterior is posteriors[0] else points[retained]
+        axis.scatter(*visible.T, s=4, c=_nearest(visible, posterior), cmap="tab10", vmax=9, alpha=0.5, linewidths=0)
         if posterior is not posteriors[0]:
             axis.scatter(*points[forgotten].T, s=6, facecolors="none", edgecolors="0.6", linewidths=0.4)
             axis.plot(*posteriors[0].mean.T, "x", color="0.35", markersize=9, label="centre before")

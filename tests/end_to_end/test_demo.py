@@ -21,12 +21,12 @@ pytestmark = pytest.mark.slow
 def test_the_demo_ends_well_twice_in_a_row(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "lethe", "demo", "--data-dir", str(tmp_path / "demo"), "--subjects", "5"]
     for _ in range(2):
-        ended = subprocess.run(
+        result = subprocess.run(
             command, cwd=tmp_path, env=embedded_environment(), capture_output=True, text=True, timeout=150, check=False
         )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        assert "verified offline" in ended.stdout
-        assert "level proved" in ended.stdout
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert "verified offline" in result.stdout
+        assert "level proved" in result.stdout
     picture = (tmp_path / "demo" / "mixture.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     verify = [sys.executable, "-m", "lethe", "verify", "certificate.json", "--key", "lethe-keys.json"]
@@ -42,7 +42,7 @@ def test_killing_a_part_during_the_demo_loses_nothing(tmp_path: Path, victim: st
     log = tmp_path / "service.log"
     wait_until(lambda: log.exists() and POSTED in log.read_text(), "the first deletion was stored", timeout=60)
     os.kill(json.loads((tmp_path / "processes.json").read_text())[victim]["pid"], signal.SIGKILL)
-    shown, _ = demo.communicate(timeout=100)
-    assert demo.returncode == 0, shown
-    assert "40 of 200" in shown
+    output, _ = demo.communicate(timeout=100)
+    assert demo.returncode == 0, output
+    assert "40 of 200" in output
     assert '"event": "died"' in log.read_text()

@@ -32,11 +32,13 @@ def register(engineer: Client) -> str:
     return str(engineer.register_model(manifest, parts["posterior"], parts["records"], subjects)["id"])
 
 
-def check_forgotten(engineer: Client, compliance: Client, model: str, ended: dict[str, Any], people: set[int]) -> None:
+def check_forgotten(
+    engineer: Client, compliance: Client, model: str, deletion: dict[str, Any], people: set[int]
+) -> None:
     """Check that a deletion completed and verifies, and that the posterior is the closed form on the retained rows."""
-    assert ended["status"] == "completed", ended
+    assert deletion["status"] == "completed", deletion
     posterior = engineer.posterior(model)
-    certificate = compliance.certificate(ended["models"][0]["certificate"])
+    certificate = compliance.certificate(deletion["models"][0]["certificate"])
     assert verify(certificate, compliance.keys(), posterior).kind == "certificate"
     retained = [row for row in range(len(samples.points())) if row // samples.ROWS_EACH not in people]
     expected = load(samples.posterior(samples.points()[retained]))
@@ -48,8 +50,8 @@ def test_a_deletion_is_traced_by_one_request_id(up: Running) -> None:
         model = register(engineer)
         receipt = compliance.delete([samples.person(2)])
         assert verify(receipt["receipt"].encode(), compliance.keys()).kind == "receipt"
-        ended = compliance.wait(receipt["id"])
-        check_forgotten(engineer, compliance, model, ended, {2})
+        deletion = compliance.wait(receipt["id"])
+        check_forgotten(engineer, compliance, model, deletion, {2})
     traced = [line["event"] for line in up.log() if line.get("request_id") == receipt["request_id"]]
     assert traced == ["request", "deletion.claimed", "deletion.completed"]
     assert "person-2@example.org" not in (up.data_dir / "service.log").read_text()
@@ -66,9 +68,9 @@ def test_killing_the_sweep_during_a_deletion_loses_nothing(up: Running) -> None:
         receipts = [compliance.delete([samples.person(number)]) for number in (1, 5)]
         os.kill(pids["sweep"], signal.SIGKILL)
         for receipt in receipts:
-            ended = compliance.wait(receipt["id"], timeout=60)
+            deletion = compliance.wait(receipt["id"], timeout=60)
         wait_until(lambda: up.processes()["sweep"] != pids["sweep"], "the sweep was restarted")
-        check_forgotten(engineer, compliance, model, ended, {1, 5})
+        check_forgotten(engineer, compliance, model, deletion, {1, 5})
 
 
 def test_killing_everything_during_a_batch_loses_nothing(up: Running) -> None:
@@ -80,9 +82,9 @@ def test_killing_everything_during_a_batch_loses_nothing(up: Running) -> None:
         wait_until(lambda: compliance.deletion(receipt["id"])["status"] != "pending", "the batch was claimed")
         for name in ("worker-1", "redis", "api"):
             os.kill(up.processes()[name], signal.SIGKILL)
-        ended = compliance.wait(receipt["id"], timeout=60)
+        deletion = compliance.wait(receipt["id"], timeout=60)
         wait_until(up.ready, "the API is back")
-        check_forgotten(engineer, compliance, model, ended, {0, 7})
+        check_forgotten(engineer, compliance, model, deletion, {0, 7})
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -136,8 +138,8 @@ def test_api_and_workers_run_apart_on_postgresql_and_redis(
         wait_until(lambda: is_ready(url), "the API is ready", timeout=60)
         with Client(url, tokens["engineer"]) as engineer, Client(url, tokens["compliance"]) as compliance:
             model = register(engineer)
-            ended = compliance.wait(compliance.delete([samples.person(3)])["id"])
-            check_forgotten(engineer, compliance, model, ended, {3})
+            deletion = compliance.wait(compliance.delete([samples.person(3)])["id"])
+            check_forgotten(engineer, compliance, model, deletion, {3})
 
 
 @contextmanager

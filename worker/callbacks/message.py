@@ -28,7 +28,7 @@ class Message:
 
 @dataclass(frozen=True)
 class MessageWriter:
-    """Builds and signs messages. Each attempt is signed anew, so that no callback carries a retired key."""
+    """Builds and signs messages. Each attempt is signed again, so that no callback carries a retired key."""
 
     settings: Settings
     signer: StatementSigner

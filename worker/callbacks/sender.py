@@ -73,15 +73,15 @@ class Sender:
 
     def _record_delivery(self, callback: ClaimedCallback) -> None:
         with self.database.writing() as session:
-            held = outbox.mark_delivered(session, callback)
-        self._log("callback.delivered" if held else "callback.lost", callback)
+            is_recorded = outbox.mark_delivered(session, callback)
+        self._log("callback.delivered" if is_recorded else "callback.lost", callback)
 
     def _record_failure(self, callback: ClaimedCallback, reason: str, permanent: bool) -> None:
-        given_up = permanent or callback.attempts >= self.settings.callback_attempts
-        retry_at = None if given_up else retry_time(callback.attempts, self.settings.callback_base_seconds)
+        is_dead = permanent or callback.attempts >= self.settings.callback_attempts
+        retry_at = None if is_dead else retry_time(callback.attempts, self.settings.callback_base_seconds)
         with self.database.writing() as session:
-            held = outbox.mark_failed(session, callback, reason, retry_at)
-        self._log("callback.dead" if given_up and held else "callback.failed", callback, reason=reason)
+            is_recorded = outbox.mark_failed(session, callback, reason, retry_at)
+        self._log("callback.dead" if is_dead and is_recorded else "callback.failed", callback, reason=reason)
 
     def _log(self, event: str, callback: ClaimedCallback, **fields: str) -> None:
         log.info(
