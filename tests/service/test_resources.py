@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.resources import Resources, own_only
+from service.resources import Resources, visible_owner
 from service.settings import Settings
 from service.store.access.tokens import Caller
 from service.store.database import Database
@@ -11,7 +11,7 @@ from service.store.states import Role
 
 @pytest.mark.parametrize("role", Role)
 def test_compliance_sees_its_own_deletions_and_others_all(role: Role) -> None:
-    assert own_only(Caller("acme", role)) == ("acme" if role is Role.COMPLIANCE else None)
+    assert visible_owner(Caller("acme", role)) == ("acme" if role is Role.COMPLIANCE else None)
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
