@@ -106,7 +106,7 @@ _EXCESS = (
     "network's linear approximation. It is measured in nats; the smaller it is, the less of the records is left."
 )
 _POLICY_EXPLAINED = (
-    "The policy, set before the work began, limits how large it may be and how certain that must be known."
+    "The policy, set before the work began, limits how large it may be and says which level of certainty is required."
 )
 
 

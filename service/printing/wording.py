@@ -13,7 +13,7 @@ from vocabulary.rungs import RungName
 
 LEVELS: Mapping[CertifiedLevel, str] = {
     "proved": "every condition of the bound was checked, including rounding",
-    "estimated": "the bound is estimated; epsilon is the upper end of an interval. This is not a proof",
+    "estimated": "what is left was estimated; epsilon is the upper end of an interval. This is not a proof",
     "retrained": "the model was trained from scratch without the records; there is nothing to bound",
 }
 RUNGS: Mapping[RungName, str] = {
