@@ -14,6 +14,8 @@ from torch.distributions import MultivariateNormal
 from ml.certify import importance
 from ml.certify.importance import (
     Estimate,
+    _block_sums,
+    _interval,
     estimate_divergence,
     log_importance_weights,
     pareto_k,
@@ -145,6 +147,17 @@ def test_rounding_widens_the_interval_by_what_it_can_do() -> None:
     assert 0.5 * slack < worst.value - exact.value < slack
 
 
+def test_a_value_that_is_all_error_has_a_finite_interval() -> None:
+    interval = _interval(1e-3, spread=1.0, rounding=0.0)
+    assert interval == Estimate(1e-3, 0.0, pytest.approx(1e-3 * math.exp(700)))
+
+
+def test_blocks_are_of_the_square_root_of_the_chain_and_leave_out_its_start() -> None:
+    """Ten draws make three blocks of three; the first draw is left out."""
+    terms = torch.arange(10.0).double().unsqueeze(1)
+    assert _block_sums(terms).flatten().tolist() == [1 + 2 + 3, 4 + 5 + 6, 7 + 8 + 9]
+
+
 def test_repeated_draws_count_once() -> None:
     """Every value sixteen times in a row, against the same values shuffled: about √16 times as uncertain."""
     generator = torch.Generator().manual_seed(4)
@@ -178,6 +191,13 @@ def test_weights_that_differ_by_rounding_only_have_no_tail(rounding: float, has_
     """A range of 1, which errors of ½ in two weights can make."""
     log_weights = 700 + torch.linspace(0, 1, 1001, dtype=torch.float64)
     assert (pareto_k(log_weights, rounding) != 0) == has_tail
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_weight_that_is_not_finite_leaves_the_tail_unknown(value: float) -> None:
+    log_weights = torch.randn(200, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    log_weights[7] = value
+    assert math.isnan(pareto_k(log_weights, 0.0))
 
 
 def test_the_relative_ess_by_hand() -> None:

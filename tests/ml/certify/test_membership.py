@@ -111,6 +111,7 @@ def test_the_score_is_the_log_of_the_mean_likelihood() -> None:
     draws = exact_draws(rows[:60], seed=9, draws=7)
     expected = torch.stack([FAMILY.log_likelihood(theta, rows) for theta in draws]).exp().mean(0).log()
     assert torch.allclose(membership_scores(FAMILY, draws, rows), expected, rtol=1e-10, atol=0)
+    assert torch.allclose(membership_scores(FAMILY, draws[:1], rows), FAMILY.log_likelihood(draws[0], rows))
     far = rows.clone()
     far[:, -1] += 1e4  # the likelihoods underflow in float64, the scores do not
     assert bool(torch.isfinite(membership_scores(FAMILY, draws, far)).all())
@@ -250,5 +251,7 @@ def test_invalid_input_is_refused() -> None:
         audit_membership(FAMILY, draws, draws, data[:3], data[3:], data[:, 1:])
     with pytest.raises(InvalidInput, match="draws have shape"):
         audit_membership(FAMILY, draws[:, 1:], draws, data[:3], data[3:], None)
+    with pytest.raises(InvalidInput, match="draws have shape"):
+        audit_membership(FAMILY, draws[:0], draws, data[:3], data[3:], None)
     with pytest.raises(NumericalFailure, match="NaN"):
         audit_membership(FAMILY, draws * math.nan, draws, data[:3], data[3:], None)

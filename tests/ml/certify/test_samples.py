@@ -237,10 +237,13 @@ def test_samples_that_were_not_moved_by_one_map_are_refused(scene: Scene) -> Non
 def test_many_parameters_are_certified_without_what_needs_dense_matrices(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(samples, "_MAX_PARAMETERS", 2)
-    monkeypatch.setattr(importance, "_MAX_PARAMETERS", 2)
     forgotten = torch.arange(20)
     moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
+    for module in (samples, importance):
+        monkeypatch.setattr(module, "_MAX_PARAMETERS", 3)
+    assert scene.certify(moved, forgotten).constants.gaussian is not None
+    for module in (samples, importance):
+        monkeypatch.setattr(module, "_MAX_PARAMETERS", 2)
     certificate = scene.certify(moved, forgotten)
     assert certificate.level == "estimated"
     assert certificate.constants.gaussian is None
