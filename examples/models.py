@@ -5,7 +5,8 @@
     python examples/models.py linear-regression samples
     python examples/models.py mlp             # a network: variational parameters only
 
-The models are trained by Lethe's own code. Yours may come from any library: docs/reference/models.md describes the files.
+The models are trained by Lethe's own code. Yours may come from any library:
+docs/reference/models.md describes the files.
 """
 
 from __future__ import annotations

@@ -29,6 +29,10 @@ from tests.bundle_schema import checking_every_verified_bundle
 from tests.s3_server import S3Server, s3_server
 from tests.waiting import wait_until
 
+# Before torch is imported, here and in child processes: tests run one process per core, and threads of processes that
+# share a core wait for each other far longer than they save.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 _FILLED = " UNION ALL ".join(
     f"SELECT '{name}' AS name WHERE EXISTS (SELECT FROM {name})" for name in Base.metadata.tables
 )

@@ -177,7 +177,10 @@ def compare(
     result_file = folder / f"{case}-removed{removed}-seed{seed}.json"
     if result_file.exists():
         return NetworkComparison.from_dict(json.loads(result_file.read_text()))
-    experiment = _Experiment(case, removed, seed, scene, plan, folder, on_progress or _ignore_progress)
+    forgotten = scene.forgotten(removed)
+    experiment = _Experiment(
+        case, method(case, plan), seed, scene, forgotten, plan, folder, on_progress or _ignore_progress
+    )
     comparison = experiment.run()
     result_file.write_text(json.dumps(asdict(comparison), indent=2))
     experiment.report("done", 1.0)
@@ -189,20 +192,17 @@ class _Experiment:
     """One comparison: trains, forgets and scores."""
 
     case: str
-    removed: int
+    method: Method
     seed: int
     scene: Scene
+    forgotten: Tensor
     plan: Plan
     folder: Path
     report: OnProgress
 
-    @functools.cached_property
-    def method(self) -> Method:
-        return method(self.case, self.plan)
-
-    @functools.cached_property
-    def forgotten(self) -> Tensor:
-        return self.scene.forgotten(self.removed)
+    @property
+    def removed(self) -> int:
+        return len(self.forgotten)
 
     @functools.cached_property
     def retained(self) -> Tensor:

@@ -9,7 +9,7 @@ import benchmarks.forgetting
 import benchmarks.paper.report
 from benchmarks.datasets.digits import digits
 from benchmarks.paper import bnn, network_methods
-from ml.certify.network.certificate import NetworkCheck, certify_network
+from ml.certify.network.certificate import CertificationRecipe, certify_network
 from ml.inference.averaged_descent import AveragedDescent
 from ml.inference.bayes_by_backprop import SAFE_BNN
 from ml.models.mlp import MLP
@@ -31,5 +31,5 @@ def tiny_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     training, descent = replace(SAFE_BNN, iterations=50), AveragedDescent(20, 10)
     tiny = replace(bnn.QUICK, training=training, descent=descent, num_terms=2, seeds=2)
     monkeypatch.setattr(bnn, "QUICK", tiny)
-    check = partial(certify_network, recipe=NetworkCheck(draws=4, products=10))
+    check = partial(certify_network, recipe=CertificationRecipe(draws=4, max_products=10))
     monkeypatch.setattr(network_methods, "certify_network", check)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -15,15 +14,6 @@ from ml.inference.variational import train
 from ml.models.gmm import GaussianMixture
 from ml.models.synthetic import synthetic_mixture
 from ml.posteriors.mean_field import MeanFieldGaussian
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Run on one thread: matrices this small gain nothing from more, and threads wait when tests run in parallel."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)

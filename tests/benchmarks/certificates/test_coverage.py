@@ -70,7 +70,7 @@ def test_a_map_rebuilt_from_a_few_points_is_the_map() -> None:
     noise = torch.randn(40, 3, generator=generator, dtype=torch.float64)
     samples = mean + noise @ torch.linalg.cholesky(covariance).T
     whole = affine_map_matrix_free(likelihood, samples, data, torch.arange(9))
-    rebuilt, moved_by = module._moved(affine_map_matrix_free, likelihood, samples, data, torch.arange(9))
+    rebuilt, moved_by = module._move_samples(affine_map_matrix_free, likelihood, samples, data, torch.arange(9))
     assert torch.allclose(rebuilt.samples, whole.samples, rtol=0, atol=1e-6)
     assert not torch.allclose(rebuilt.samples, samples, rtol=0, atol=1e-3)
     assert torch.allclose(moved_by.forwards(samples), rebuilt.samples)
@@ -78,7 +78,7 @@ def test_a_map_rebuilt_from_a_few_points_is_the_map() -> None:
 
 def test_the_chains_have_the_law_of_the_posterior(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows, so that the posterior is far from its Laplace fit: the weighed proposals say how far."""
-    monkeypatch.setattr(module, "_KEPT", 5000)
+    monkeypatch.setattr(module, "_DRAWS_PER_CHAIN", 5000)
     likelihood = LogisticRegression(2, prior_std=3.0, draws=2, seed=0)
     rows = torch.tensor([[1.0, 0.2, 1], [0.8, -0.5, 1], [-0.3, 1.0, 0], [0.5, 1.5, 1]], dtype=torch.float64)
     potential = Potential(likelihood, rows)
@@ -87,7 +87,7 @@ def test_the_chains_have_the_law_of_the_posterior(monkeypatch: pytest.MonkeyPatc
     theta = posterior.from_white(noise)
     mass = torch.softmax(0.5 * noise.square().sum(1) - posterior.values(theta), 0)
     std = posterior.laplace.hessian.inverse().diagonal().sqrt()
-    samples, diagnostics = module._sampled(posterior, torch.Generator().manual_seed(2))
+    samples, diagnostics = module._sample_chains(posterior, torch.Generator().manual_seed(2))
     bias = (mass @ theta - posterior.laplace.mode) / std
     assert float(bias.abs().max()) > 0.2
     assert float(((samples.mean - mass @ theta) / std).abs().max()) < 0.1

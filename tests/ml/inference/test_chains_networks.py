@@ -28,9 +28,7 @@ def images(rows: int) -> Tensor:
 
 
 @pytest.mark.parametrize("batch_size", [None, 8])
-def test_looped_and_batched_gradients_agree(
-    monkeypatch: pytest.MonkeyPatch, batch_size: int | None
-) -> None:
+def test_looped_and_batched_gradients_agree(monkeypatch: pytest.MonkeyPatch, batch_size: int | None) -> None:
     data = images(30).double()
     theta = 0.3 * torch.randn(3, CONVOLUTIONAL.parameter_count, generator=seed(1), dtype=torch.float64)
     batched = chains._gradient(CONVOLUTIONAL, data, batch_size, seed(2))(theta)
