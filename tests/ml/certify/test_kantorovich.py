@@ -18,10 +18,11 @@ from ml.forgetting.variational import influence_step
 from ml.inference.variational import train
 from ml.models.family import Expansion, Rounding
 from ml.models.gmm import GaussianMixture
+from ml.models.linear import LinearRegression
 from ml.models.newton import newton_step
 from ml.models.synthetic import synthetic_mixture
 from ml.posteriors.mean_field import MeanFieldGaussian
-from ml.solvers import Solution
+from ml.solvers import Solution, solve
 from tests.ml.conftest import Scene, saddle
 
 
@@ -287,14 +288,36 @@ def test_a_subset_of_many_rows_may_rule_out_a_certificate(
     assert bound == family.lipschitz(posterior, data[: expected[-1]], 2 * eta)
 
 
-def test_a_certificate_bounds_the_third_derivative_on_the_ball_of_twice_the_step(scene: Scene) -> None:
-    near = MeanFieldGaussian(scene.posterior.mean + 1e-4, scene.posterior.std)
-    constants = certify(scene.family, near, scene.data).constants
-    expected = scene.family.lipschitz(near, scene.data, 2 * constants.newton_step_norm)
-    assert constants.lipschitz == expected > scene.family.lipschitz(near, scene.data, constants.newton_step_norm)
-    k = constants.lipschitz * constants.newton_step_norm / constants.lambda_min
-    assert constants.kantorovich == pytest.approx(k, rel=1e-9)
-    assert constants.radius == pytest.approx(2 * constants.newton_step_norm / (1 + math.sqrt(1 - 2 * k)), rel=1e-9)
+def test_the_constants_of_a_certificate_follow_the_theorem(scene: Scene) -> None:
+    """η = ‖δ‖ + its error; L on the ball of radius 2η; k = Lη/m; r and r₂ as at the head of the module."""
+    near, inflation = MeanFieldGaussian(scene.posterior.mean + 1e-4, scene.posterior.std), 1 + 1e-10
+    certificate = certify(scene.family, near, scene.data)
+    constants = certificate.constants
+    at = scene.family.expand(near, scene.data)
+    step = solve(at.hessian, at.gradient)
+    error = _newton_error(at, step, constants.lambda_min)
+    eta = float(step.x.norm()) + error
+    assert (constants.newton_step_norm, constants.rounding) == pytest.approx((eta, error + 1e-13), rel=1e-12)
+    lipschitz = scene.family.lipschitz(near, scene.data, 2 * eta)
+    assert constants.lipschitz == lipschitz > scene.family.lipschitz(near, scene.data, eta)
+    k = lipschitz * eta / constants.lambda_min * inflation
+    assert 0.01 < k < 0.5
+    root = math.sqrt(1 - 2 * k)
+    radius, half_width = 2 * eta / (1 + root), 2 * k * eta / (1 + root) ** 2
+    assert (constants.kantorovich, constants.radius) == pytest.approx((k, radius * inflation), rel=1e-12)
+    worst = _worst_kl(near, step.x, half_width * inflation + error + 1e-13, radius * inflation)
+    assert (certificate.epsilon, certificate.epsilon_reverse) == pytest.approx(worst, rel=1e-12)
+    assert constants.excess == pytest.approx(_excess(at, step, error, lipschitz, radius * inflation), rel=1e-12)
+    assert constants.newton_decrement == pytest.approx(math.sqrt(float(at.gradient.dot(step.x))), rel=1e-12)
+    assert constants.gradient_norm == pytest.approx(float(at.gradient.norm()), rel=1e-12)
+
+
+def test_a_curvature_below_one_is_certified() -> None:
+    family = LinearRegression(2, noise_std=5.0, prior_std=3.0)
+    data = torch.randn(10, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    certificate = certify(family, family.optimum(data), data)
+    assert certificate.level == "proved"
+    assert 0 < certificate.constants.lambda_min < 1
 
 
 def test_invalid_input_is_refused(scene: Scene) -> None:

@@ -9,8 +9,10 @@ import torch
 
 from ml.certify.readiness import Readiness, check_network, check_samples, check_variational, diagnose_samples
 from ml.forgetting.network import DEFAULT_RECIPE
+from ml.inference.diagnostics import diagnose, evenly_spaced_draws
 from ml.models.linear import LinearRegression
 from ml.models.network_energy import NetworkEnergy, frozen_draws
+from ml.models.potential import Potential
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 from tests.ml.conftest import Scene, saddle
@@ -156,6 +158,18 @@ def test_samples_of_the_posterior_are_ready_to_be_estimated() -> None:
     assert readiness.numbers["largest_divergence"] == pytest.approx(math.log(4000))
     assert (readiness.numbers["chains"], readiness.numbers["draws"]) == (4, 4000)
     assert readiness.numbers["width"] == pytest.approx(1.0, abs=0.05)
+
+
+def test_samples_are_diagnosed_chain_by_chain_with_the_gradients_of_200_draws_each() -> None:
+    sample_set = samples()
+    chains = sample_set.samples.view(4, 1000, 3)
+    selected = evenly_spaced_draws(chains, 200)
+    gradients = Potential(FAMILY, rows()).gradients(selected.reshape(-1, 3)).view(4, 200, 3)
+    assert diagnose_samples(FAMILY, sample_set, rows()) == diagnose(chains, gradients)
+    short = samples(each=20)
+    chains = short.samples.view(4, 20, 3)
+    gradients = Potential(FAMILY, rows()).gradients(short.samples).view(4, 20, 3)
+    assert diagnose_samples(FAMILY, short, rows()) == diagnose(chains, gradients)
 
 
 def test_chains_are_truncated_to_the_shortest() -> None:
