@@ -32,6 +32,10 @@ from tests.waiting import wait_until
 # Before torch is imported, here and in child processes: tests run one process per core, and threads of processes that
 # share a core wait for each other far longer than they save.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# GNU readline exports the size of the terminal to child processes, such as those of pytest-xdist. Consoles that are
+# created under it would ignore the width that a test sets.
+for variable in ("COLUMNS", "LINES"):
+    os.environ.pop(variable, None)
 
 _FILLED = " UNION ALL ".join(
     f"SELECT '{name}' AS name WHERE EXISTS (SELECT FROM {name})" for name in Base.metadata.tables

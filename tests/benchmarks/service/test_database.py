@@ -10,17 +10,22 @@ from benchmarks.service.database import scratch_postgresql, scratch_redis, scrat
 from tests.waiting import wait_until
 
 
+def run_query(url: str, statement: str) -> object:
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        answer = connection.scalar(text(statement))
+    engine.dispose()
+    return answer
+
+
 def test_the_scratch_database_is_dropped_afterwards(
     postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", postgresql)
     with scratch_postgresql(tmp_path) as url:
         name = url.rsplit("/", 1)[1].split("?")[0]
-        with create_engine(url).connect() as connection:
-            assert connection.scalar(text("SELECT current_database()")) == name
-    query = text("SELECT count(*) FROM pg_database WHERE datname = :name")
-    with create_engine(postgresql).connect() as connection:
-        assert connection.scalar(query, {"name": name}) == 0
+        assert run_query(url, "SELECT current_database()") == name
+    assert run_query(postgresql, f"SELECT count(*) FROM pg_database WHERE datname = '{name}'") == 0
 
 
 def test_settings_ignore_the_environment_and_redis_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
