@@ -231,6 +231,11 @@ def test_the_slack_of_the_least_curvature_covers_cholesky_s_rounding() -> None:
     assert required < slack < 20 * required
 
 
+def test_a_guess_that_cholesky_refutes_leaves_no_lower_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.linalg, "eigvalsh", lambda matrix: torch.ones_like(matrix.diagonal()))
+    assert _least_curvature(torch.diag(torch.tensor([0.5, 2.0], dtype=torch.float64))) == -math.inf
+
+
 def expansion(rounding: Rounding) -> Expansion:
     """g = (2, 4) and H = diag(2, 4), so that δ = (1, 1)."""
     gradient = torch.tensor([2.0, 4.0], dtype=torch.float64)
@@ -245,7 +250,7 @@ def newton(*step: float) -> Solution:
 def test_the_error_of_the_newton_step_by_hand() -> None:
     """(‖g - Hδ‖ + 6ε(‖H‖‖δ‖ + ‖g‖) + rounding of g + rounding of H·‖δ‖)/m, ‖g‖ = ‖H‖ = √20."""
     exact = _newton_error(expansion(Rounding(0.0, 0.0)), newton(1.0, 1.0), lambda_min=2.0)
-    assert exact == pytest.approx(6 * 2.0**-52 * math.sqrt(20) * (math.sqrt(2) + 1) / 2, rel=1e-9)
+    assert exact == pytest.approx(6 * 2.0**-52 * math.sqrt(20) * (math.sqrt(2) + 1) / 2, rel=1e-9, abs=0)
     rounded = _newton_error(expansion(Rounding(0.5, 0.25)), newton(1.0, 1.0), lambda_min=2.0)
     assert rounded == pytest.approx((0.5 + 0.25 * math.sqrt(2)) / 2, rel=1e-9)
     wrong = _newton_error(expansion(Rounding(0.5, 0.25)), newton(0.0, 1.0), lambda_min=4.0)
@@ -297,19 +302,19 @@ def test_the_constants_of_a_certificate_follow_the_theorem(scene: Scene) -> None
     step = solve(at.hessian, at.gradient)
     error = _newton_error(at, step, constants.lambda_min)
     eta = float(step.x.norm()) + error
-    assert (constants.newton_step_norm, constants.rounding) == pytest.approx((eta, error + 1e-13), rel=1e-12)
+    assert (constants.newton_step_norm, constants.rounding) == pytest.approx((eta, error + 1e-13), rel=1e-12, abs=0)
     lipschitz = scene.family.lipschitz(near, scene.data, 2 * eta)
     assert constants.lipschitz == lipschitz > scene.family.lipschitz(near, scene.data, eta)
     k = lipschitz * eta / constants.lambda_min * inflation
     assert 0.01 < k < 0.5
     root = math.sqrt(1 - 2 * k)
     radius, half_width = 2 * eta / (1 + root), 2 * k * eta / (1 + root) ** 2
-    assert (constants.kantorovich, constants.radius) == pytest.approx((k, radius * inflation), rel=1e-12)
+    assert (constants.kantorovich, constants.radius) == pytest.approx((k, radius * inflation), rel=1e-12, abs=0)
     worst = _worst_kl(near, step.x, half_width * inflation + error + 1e-13, radius * inflation)
-    assert (certificate.epsilon, certificate.epsilon_reverse) == pytest.approx(worst, rel=1e-12)
-    assert constants.excess == pytest.approx(_excess(at, step, error, lipschitz, radius * inflation), rel=1e-12)
-    assert constants.newton_decrement == pytest.approx(math.sqrt(float(at.gradient.dot(step.x))), rel=1e-12)
-    assert constants.gradient_norm == pytest.approx(float(at.gradient.norm()), rel=1e-12)
+    assert (certificate.epsilon, certificate.epsilon_reverse) == pytest.approx(worst, rel=1e-12, abs=0)
+    assert constants.excess == pytest.approx(_excess(at, step, error, lipschitz, radius * inflation), rel=1e-12, abs=0)
+    assert constants.newton_decrement == pytest.approx(math.sqrt(float(at.gradient.dot(step.x))), rel=1e-12, abs=0)
+    assert constants.gradient_norm == pytest.approx(float(at.gradient.norm()), rel=1e-12, abs=0)
 
 
 def test_a_curvature_below_one_is_certified() -> None:
