@@ -58,7 +58,7 @@ class SignedModel(BaseModel):
         json_schema_extra=_without_optional,
     )
     may_be_absent: ClassVar[frozenset[str]] = frozenset()
-    """Names of members that are left out where there is nothing to say."""
+    """Members that the schema does not require: left out if empty, or unknown to earlier versions."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values. Members that were absent stay absent."""

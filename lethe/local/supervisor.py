@@ -45,7 +45,6 @@ class Supervisor:
         grace_seconds: float = 20.0,
     ) -> None:
         self._children = [Child(program) for program in programs]
-        self._data_dir = data_dir
         self._processes_file = data_dir / "processes.json"
         self._log_file = log_file
         self._grace_seconds = grace_seconds
