@@ -257,6 +257,16 @@ def test_the_error_of_the_newton_step_by_hand() -> None:
     assert wrong == pytest.approx((2 + 0.5 + 0.25) / 4, rel=1e-9)
 
 
+def test_the_worst_divergence_includes_its_own_rounding() -> None:
+    """One coordinate of std 1 and mean distance ½: both divergences are largest at the lower end, std ½."""
+    posterior = MeanFieldGaussian(torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
+    worst = _worst_kl(posterior, torch.zeros(2, dtype=torch.float64), half_width=0.5, radius=10.0)
+    with mpmath.workdps(40):
+        forward, reverse = 2 - mpmath.log(2), mpmath.log(2) - mpmath.mpf("0.25")
+        for bound, truth in zip(worst, (forward, reverse), strict=True):
+            assert truth < mpmath.mpf(bound) < truth * (1 + mpmath.mpf("2e-10"))
+
+
 def test_the_excess_by_hand() -> None:
     """½(gᵀδ + ‖g‖·error) + Lr³/6 + (rounding of g + ½ rounding of H·r)r."""
     excess = _excess(expansion(Rounding(0.5, 0.25)), newton(1.0, 1.0), error=0.1, lipschitz=3.0, radius=2.0)
