@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ml.certify.readiness import Readiness, check_network, check_samples, check_variational
+from ml.certify.network.readiness import check_network
+from ml.certify.readiness import Readiness, check_samples, check_variational
 from ml.errors import InvalidInput
 from ml.inference.network_training import converge_means
 from ml.inference.variational import train

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ml.certify.certificate import Assumption, Certificate
 from ml.certify.kantorovich import NOT_PROVED
-from ml.certify.readiness import check_network
+from ml.certify.network.readiness import check_network
 from ml.models.network import Network
 from ml.posteriors.mean_field import MeanFieldGaussian
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from ml.certify.readiness import check_network
+from ml.certify.network.readiness import check_network
 from ml.inference.averaged_descent import AveragedDescent
 from ml.inference.bayes_by_backprop import SAFE_BNN, train_network
 from ml.inference.network_training import converge_means, train_to_convergence

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import json
 
+from ml.certify.network.readiness import check_network
 from ml.certify.network.retrained import certify_retrained_network
-from ml.certify.readiness import check_network
 from tests.ml.networks import TINY, learnable_rows
 
 
