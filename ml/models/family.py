@@ -2,22 +2,38 @@
 
 The energy of a family over data z_1..z_n is F(λ) = Σ_i h(λ, z_i) + f(λ), with λ = (mean, std) of its mean-field
 posterior, h = -E_q log p(z | θ) and f = KL(q_λ ‖ prior). Every vector and matrix is in the order of `flat()`.
+
+Bounds speak of scaled coordinates: λ̃ = λ/s, with s_j the power of two nearest to the width of parameter j at the
+posterior of the expansion, the same for its mean and its width. There every width is about 1, so that a norm does not
+mix units: scaling a column of the data changes no bound.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from ml.models.likelihood import Likelihood
 from ml.posteriors.mean_field import MeanFieldGaussian
 
 
+def width_scale(posterior: MeanFieldGaussian) -> Tensor:
+    """Return s_j, the power of two nearest to the width σ_j, for each parameter. Scaling by it is exact in float64."""
+    mantissa, _ = torch.frexp(posterior.std)  # σ = mantissa·2^e, with mantissa in [½, 1)
+    power = posterior.std / mantissa
+    return torch.where(mantissa < math.sqrt(0.5), power / 2, power)
+
+
 @dataclass(frozen=True)
 class Rounding:
-    """Worst-case float64 error of an expansion: Euclidean for the gradient, spectral for the Hessian."""
+    """Worst-case float64 error of an expansion in scaled coordinates: ‖s∘δg‖₂ for the gradient g, and the spectral norm
+    of diag(s) δH diag(s) for the Hessian H.
+    """
 
     gradient: float
     hessian: float
@@ -32,6 +48,12 @@ class Expansion:
     gradient: Tensor
     hessian: Tensor
     rounding: Rounding
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """s of `width_scale` for the means, then for the widths, in the order of `flat()`."""
+        scale = width_scale(self.posterior).flatten()
+        return torch.cat([scale, scale])
 
 
 class Family(Likelihood, Protocol):
@@ -53,4 +75,4 @@ class Family(Likelihood, Protocol):
         """Return Σ_{z in group} ∇h(λ, z), without the prior's part."""
 
     def lipschitz(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
-        """Return a proved L with ‖∇³F‖ ≤ L on the Euclidean ball of that radius around λ; inf if none is known."""
+        """Return a proved L with ‖∇³F̃‖ ≤ L, F̃(λ̃) = F(s∘λ̃), for |λ̃ - λ/s| ≤ radius; inf if none is known."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ml.errors import InvalidInput
 from ml.models import build_family
-from ml.models.family import Family
+from ml.models.family import Expansion, Family, Rounding, width_scale
 from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.vocabulary.configurations import CONFIGS
 from vocabulary.families import FAMILIES
@@ -64,3 +64,16 @@ def test_a_posterior_of_another_shape_is_refused(name: str) -> None:
     other = torch.ones(family.parameter_count + 1, dtype=torch.float64)
     with pytest.raises(InvalidInput, match="shape"):
         family.check_posterior(MeanFieldGaussian(other, other))
+
+
+def test_the_scale_of_a_width_is_the_nearest_power_of_two() -> None:
+    powers = torch.tensor([2.0**exponent for exponent in (-160, -1, 0, 3, 160)], dtype=torch.float64)
+    for factor in (0.71, 0.999, 1.0, 1.001, 1.41):
+        posterior = MeanFieldGaussian(torch.zeros_like(powers), factor * powers)
+        assert torch.equal(width_scale(posterior), powers)
+
+
+def test_an_expansion_scales_the_mean_and_the_width_of_a_parameter_alike() -> None:
+    std = torch.tensor([[0.3, 5.0], [1.0, 1e-7]], dtype=torch.float64)
+    expansion = Expansion(MeanFieldGaussian(std, std), 0.0, std, std, Rounding(0.0, 0.0))
+    assert expansion.scale.tolist() == 2 * [0.25, 4.0, 1.0, 2.0**-23]
