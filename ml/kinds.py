@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ml.certify.network.readiness import check_network
-from ml.certify.readiness import Readiness, check_samples, check_variational
+from ml.certify.readiness import Readiness, check_variational
+from ml.certify.sample_readiness import check_samples
 from ml.errors import InvalidInput
 from ml.inference.network_training import converge_means
 from ml.inference.variational import train

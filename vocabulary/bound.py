@@ -105,9 +105,28 @@ class SampleConstants(Constants):
 class ChainDiagnostics(Constants):
     """Diagnostics of chains that were run again on the retained rows."""
 
+    may_be_absent = frozenset(
+        {"mean_gradient", "mean_gradient_limit", "virial", "virial_limit", "worst_parameter", "undetectable"}
+    )
+
     r_hat: Real | None = Field(description="R-hat of the chains.")
     ess: Real | None = Field(description="Effective sample size of the chains.")
     width: Real | None = Field(description="Width of the chains relative to the posterior's.")
+    mean_gradient: Real | Earlier | None = Field(
+        default=None, description="Mean gradient of the potential: its largest deviation from 0, in standard errors."
+    )
+    mean_gradient_limit: Real | Earlier | None = Field(default=None, description="Limit of `mean_gradient`.")
+    virial: Real | Earlier | None = Field(
+        default=None, description="Virial of a parameter: its largest deviation from 1, in standard errors."
+    )
+    virial_limit: Real | Earlier | None = Field(default=None, description="Limit of `virial`.")
+    worst_parameter: Count | Earlier | None = Field(
+        default=None, description="Index of the parameter that exceeds its limit the most; null if none does."
+    )
+    undetectable: Real | Earlier | None = Field(
+        default=None,
+        description="The largest divergence, in nats, that these checks could not exclude (95 %) given the draws.",
+    )
     warning: str | None = Field(description="Complaint of the diagnostics; null if they passed.")
 
 

@@ -34,6 +34,12 @@ class Diagnostics:
     r_hat: float
     ess: float
     width: float
+    mean_gradient: float
+    mean_gradient_limit: float
+    virial: float
+    virial_limit: float
+    worst_parameter: int | None
+    undetectable: float
     warning: str | None
 
     @property
@@ -41,7 +47,7 @@ class Diagnostics:
         return self.warning is None
 
 
-def diagnose(draws: Tensor, gradients: Tensor) -> Diagnostics:
+def diagnose(draws: Tensor, gradients: Tensor, log_weights: Tensor | None = None) -> Diagnostics:
     """Diagnose draws of shape (chains, draws, p).
 
     `gradients` (chains, m, p) are ∇U, or unbiased estimates of it, at m evenly spaced draws of each chain.
@@ -71,7 +77,8 @@ def diagnose(draws: Tensor, gradients: Tensor) -> Diagnostics:
         problems.append(f"the draws spread {width:.2f} times as wide as the posterior: {remedy}")
     if problems and len(checked) < draws.shape[2]:
         problems.append(f"R-hat and the worth are of {len(checked)} of the {draws.shape[2]} parameters only")
-    return Diagnostics(r_hat, ess, width, "; ".join(problems) or None)
+    nan, undetectable = math.nan, draws.shape[2] / min(ess, gradients[..., 0].numel())
+    return Diagnostics(r_hat, ess, width, nan, nan, nan, nan, None, undetectable, "; ".join(problems) or None)
 
 
 def _checked_parameters(parameters: int) -> Tensor:

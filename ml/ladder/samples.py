@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ml.certify.certificate import Certificate
-from ml.certify.readiness import diagnose_samples
+from ml.certify.sample_readiness import diagnose_samples
 from ml.certify.samples import certify_resampled, certify_samples
 from ml.forgetting.retained import retained_rows_of_samples
 from ml.forgetting.samples import MovedSamples, affine_map, affine_map_matrix_free

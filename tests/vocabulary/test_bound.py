@@ -45,7 +45,9 @@ def test_the_constants_of_each_kind_of_bound_are_typed(computed: type[Any], sign
 
 
 def test_numbers_that_json_lacks_are_null() -> None:
-    parsed = bound.Bound.model_validate(certificate(Diagnostics(math.nan, 1.0, math.inf, None)).to_dict())
+    parsed = bound.Bound.model_validate(
+        certificate(Diagnostics(math.nan, 1.0, math.inf, 1.0, 4.0, 1.0, 4.0, None, 0.1, None)).to_dict()
+    )
     assert parsed.epsilon_reverse is None
     assert parsed.assumptions[0].limit is None
     assert isinstance(parsed.constants, bound.ChainDiagnostics)

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from ml.certify.readiness import check_samples, check_variational, diagnose_samples
+from ml.certify.readiness import check_variational
 from ml.models.linear import LinearRegression
 from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.conftest import Scene, saddle

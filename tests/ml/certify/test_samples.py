@@ -26,7 +26,18 @@ from ml.inference.diagnostics import Diagnostics
 from ml.posteriors.sample_set import SampleSet
 from tests.ml.likelihoods import LinearRegression, regression_data
 
-PASSED = Diagnostics(r_hat=1.001, ess=1900.0, width=1.0, warning=None)
+PASSED = Diagnostics(
+    r_hat=1.001,
+    ess=1900.0,
+    width=1.0,
+    mean_gradient=1.2,
+    mean_gradient_limit=4.0,
+    virial=1.3,
+    virial_limit=4.0,
+    worst_parameter=None,
+    undetectable=1e-3,
+    warning=None,
+)
 CHAINS, DRAWS_PER_CHAIN = 4, 500
 
 

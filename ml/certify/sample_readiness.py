@@ -1,0 +1,56 @@
+"""Readiness of a sample set: whether it can be drawn from its posterior, and which epsilon its draws allow.
+
+The tests are those of `ml.inference.diagnostics`; samples that came from elsewhere are judged by the same ones.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ml.certify.readiness import Readiness
+from ml.inference.diagnostics import Diagnostics, diagnose, evenly_spaced_draws
+from ml.models.likelihood import Likelihood
+from ml.models.potential import Potential
+from ml.posteriors.sample_set import SampleSet
+
+_CHECKED_DRAWS = 500  # a chain
+
+
+def check_samples(likelihood: Likelihood, sample_set: SampleSet, data: Tensor) -> Readiness:
+    """Check stored samples against the rows of their posterior."""
+    likelihood.check_data(data)
+    diagnostics = diagnose_samples(likelihood, sample_set, data)
+    numbers = {
+        "r_hat": diagnostics.r_hat,
+        "ess": diagnostics.ess,
+        "width": diagnostics.width,
+        "chains": float(len(set(sample_set.chain.tolist()))),
+        "draws": float(len(sample_set.samples)),
+        "largest_divergence": math.log(len(sample_set.samples)),
+    }
+    findings = (
+        f"R-hat {diagnostics.r_hat:.3f}, {diagnostics.ess:.0f} effective draws, "
+        f"{diagnostics.width:.2f} times as wide as the posterior",
+        f"{len(sample_set.samples)} draws can reveal a divergence of at most {numbers['largest_divergence']:.1f} nats",
+    )
+    if diagnostics.warning is not None:
+        return Readiness((), math.nan, numbers, findings, (diagnostics.warning,))
+    return Readiness(("estimated",), math.nan, numbers, findings, ())
+
+
+def diagnose_samples(likelihood: Likelihood, sample_set: SampleSet, data: Tensor) -> Diagnostics:
+    """Test whether the samples can be draws of p(θ | data). Chains are truncated to the shortest one."""
+    draws = _by_chain(sample_set)
+    selected = evenly_spaced_draws(draws, min(draws.shape[1], _CHECKED_DRAWS))
+    gradients = Potential(likelihood, data).gradients(selected.flatten(0, 1))
+    return diagnose(draws, gradients.view_as(selected))
+
+
+def _by_chain(sample_set: SampleSet) -> Tensor:
+    """Return the samples as (chains, length, p)."""
+    chains = [sample_set.samples[sample_set.chain == number] for number in sorted(set(sample_set.chain.tolist()))]
+    length = min(len(chain) for chain in chains)
+    return torch.stack([chain[:length] for chain in chains])
