@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 PosteriorKind = Literal["variational", "samples"]
 """`variational`: means and standard deviations of independent Gaussians.
-`samples`: draws of SGLD, SGHMC or another chain.
+`samples`: draws of SGLD, SGHMC or another chain, with weights after a deletion.
 """
 POSTERIOR_KINDS: tuple[PosteriorKind, ...] = get_args(PosteriorKind)
 POSTERIOR_TENSORS: Mapping[PosteriorKind, tuple[str, ...]] = {
@@ -15,3 +15,5 @@ POSTERIOR_TENSORS: Mapping[PosteriorKind, tuple[str, ...]] = {
     "samples": ("samples", "chain"),
 }
 """Names of the tensors in a posterior's file."""
+LOG_WEIGHT_TENSORS = ("log_weights", "log_weights_error")
+"""Names of two more, in a file of samples after a deletion: the log-weights of the draws, and their rounding error."""

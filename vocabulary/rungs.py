@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-RungName = Literal["influence", "newton", "warm", "retrain"]
-"""`influence`: one step along the influence of the forgotten rows.
+RungName = Literal["reweight", "influence", "newton", "warm", "retrain"]
+"""`reweight`: weights for the draws of a sample set, which stay where they are.
+`influence`: one step along the influence of the forgotten rows.
 `newton`: Newton steps on the retained rows.
 `warm`: training on the retained rows, started at the stored posterior.
 `retrain`: training on the retained rows, from scratch.

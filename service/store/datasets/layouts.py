@@ -10,19 +10,21 @@ from numpy.typing import NDArray
 from service.store.datasets.tensor_files import Arrays
 from service.store.errors import InvalidRegistration
 from vocabulary.layouts import Layout
-from vocabulary.posterior_kinds import POSTERIOR_TENSORS, PosteriorKind
+from vocabulary.posterior_kinds import LOG_WEIGHT_TENSORS, POSTERIOR_TENSORS, PosteriorKind
 
 
 def check_posterior(layout: Layout, kind: PosteriorKind, arrays: Arrays) -> None:
-    names = POSTERIOR_TENSORS[kind]
-    if set(arrays) != set(names):
+    names, weighted = set(POSTERIOR_TENSORS[kind]), kind == "samples" and "log_weights" in arrays
+    if set(arrays) != (names | set(LOG_WEIGHT_TENSORS) if weighted else names):
         raise InvalidRegistration(
             "posterior",
-            f"needs exactly the tensors {' and '.join(map(repr, names))}; the manifest's `posterior` says which kind "
-            "it is",
+            f"needs exactly the tensors {' and '.join(map(repr, POSTERIOR_TENSORS[kind]))}; the manifest's `posterior` "
+            f"says which kind it is. Weighted samples have {' and '.join(map(repr, LOG_WEIGHT_TENSORS))} too",
         )
     if kind == "samples":
         _check_samples(layout, arrays["samples"], arrays["chain"])
+        if weighted:
+            _check_log_weights(arrays["log_weights"], arrays["log_weights_error"], len(arrays["samples"]))
     else:
         _check_variational(layout, arrays["mean"], arrays["std"])
 
@@ -64,6 +66,18 @@ def _check_samples(layout: Layout, samples: NDArray[Any], chain: NDArray[Any]) -
         )
     if chain.shape != samples.shape[:1] or chain.dtype != "int64" or chain.min() < 0:
         raise InvalidRegistration("posterior", "needs an int64 tensor 'chain': the chain of each sample, from 0")
+
+
+def _check_log_weights(log_weights: NDArray[Any], error: NDArray[Any], draws: int) -> None:
+    if log_weights.shape != (draws,) or log_weights.dtype != "float64" or not np.isfinite(log_weights).all():
+        raise InvalidRegistration(
+            "posterior", "needs a float64 tensor 'log_weights': a finite number for each sample, or leave it out"
+        )
+    if error.shape != (1,) or error.dtype != "float64" or not 0 <= error[0] < np.inf:
+        raise InvalidRegistration(
+            "posterior",
+            "needs a float64 tensor 'log_weights_error': one number, at least 0, the error of 'log_weights'",
+        )
 
 
 def _check_labels(field: str, labels: NDArray[Any], classes: int) -> None:

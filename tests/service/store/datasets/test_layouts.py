@@ -14,6 +14,7 @@ from vocabulary.posterior_kinds import PosteriorKind
 LAYOUT = Layout((3, 2), columns=3, classes=3, min_rows=2)
 CHAIN = np.arange(4) % 2
 SAMPLES = {"samples": np.zeros((4, 6)), "chain": CHAIN}
+WEIGHTED = {**SAMPLES, "log_weights": np.zeros(4), "log_weights_error": np.zeros(1)}
 VARIATIONAL = {"mean": np.zeros((3, 2)), "std": np.ones((3, 2))}
 ROWS = {"x": np.array([[0.5, 1.0, 0.0], [0.5, 1.0, 2.0]])}
 
@@ -21,6 +22,7 @@ ROWS = {"x": np.array([[0.5, 1.0, 0.0], [0.5, 1.0, 2.0]])}
 def test_arrays_that_fit_are_accepted() -> None:
     check_posterior(LAYOUT, "variational", VARIATIONAL)
     check_posterior(LAYOUT, "samples", SAMPLES)
+    check_posterior(LAYOUT, "samples", WEIGHTED)
     check_rows(LAYOUT, "records", ROWS)
     check_row_count(LAYOUT, 2)
     check_posterior(UNKNOWN_LAYOUT, "variational", {"mean": np.zeros(7), "std": np.ones(7)})
@@ -42,6 +44,15 @@ POSTERIORS: dict[str, tuple[PosteriorKind, dict[str, Any]]] = {
     "one sample": ("samples", {"samples": np.zeros((1, 6)), "chain": np.zeros(1, dtype=np.int64)}),
     "chains of another length": ("samples", {**SAMPLES, "chain": np.arange(3)}),
     "chains as floats": ("samples", {**SAMPLES, "chain": np.zeros(4)}),
+    "weights without their error": ("samples", {**SAMPLES, "log_weights": np.zeros(4)}),
+    "an error without weights": ("samples", {**SAMPLES, "log_weights_error": np.zeros(1)}),
+    "weights of a mean": ("variational", {**VARIATIONAL, "log_weights": np.zeros(4), "log_weights_error": np.zeros(1)}),
+    "weights of another number": ("samples", {**WEIGHTED, "log_weights": np.zeros(3)}),
+    "weights in float32": ("samples", {**WEIGHTED, "log_weights": np.zeros(4, dtype=np.float32)}),
+    "an infinite weight": ("samples", {**WEIGHTED, "log_weights": np.array([0.0, 0.0, np.inf, 0.0])}),
+    "two errors": ("samples", {**WEIGHTED, "log_weights_error": np.zeros(2)}),
+    "a negative error": ("samples", {**WEIGHTED, "log_weights_error": np.array([-1.0])}),
+    "an error without a limit": ("samples", {**WEIGHTED, "log_weights_error": np.array([np.nan])}),
     "a negative chain": ("samples", {**SAMPLES, "chain": np.array([0, 1, -1, 0])}),
 }
 
