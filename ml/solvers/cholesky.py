@@ -11,13 +11,17 @@ from ml.errors import NumericalFailure
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Solution of Hx = v. `residual` is ‖v - Hx‖₂ as computed; `converged` says whether it is within tolerance."""
+    """Solution of Hx = v. `residual` is ‖v - Hx‖₂ as computed; `converged` says whether it is within tolerance.
+
+    `energy_error` is an upper bound of ½‖x - H⁻¹v‖² in the norm of H; infinite if the solver computes none.
+    """
 
     x: Tensor
     residual: float
     iterations: int
     solver: str
     converged: bool
+    energy_error: float = math.inf
 
 
 def solve(hessian: Tensor, vector: Tensor) -> Solution:

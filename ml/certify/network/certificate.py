@@ -107,6 +107,7 @@ class NetworkConstants:
     They are in nats, except that `softer` and `deviation` are c and k, and that `pull_norm` (of g), `gradient` (r on
     held-out rows) and `gradient_margin` (its sampling error) are in units of 1/σ.
 
+    ½rᵀA⁻¹r of the sample lies between `excess` and `excess + unsolved` (`ml.solvers.conjugate_gradients`).
     `excess_of_nothing` is the excess of the posterior before: the difference is what the step gained. `made` is ½ΔᵀAΔ
     of the step, `widths` the excess due to wrong widths. `divergence` is KL(processed ‖ minimum of the sample), which
     lies farther away than the minimum of all rows; `divergence_reverse` is the other direction. `paper_epsilon` is the
@@ -279,7 +280,7 @@ def _assumptions(minimum: Minimum, validation: Validation, recipe: Certification
             minimum.unsolved <= unsolved_limit,
             minimum.unsolved,
             unsolved_limit,
-            "the solver had come near the minimum: its later half added little",
+            "the solver had come near the minimum: an upper bound on what it left",
         ),
         Assumption(
             "linearised",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
 import pytest
 import torch
@@ -29,14 +30,15 @@ def is_certified(minimum: Minimum, validation: Validation) -> bool:
     )
 
 
-def test_with_all_rows_the_excess_is_exact_and_lies_in_its_interval(cases: list[Case]) -> None:
+def test_with_all_rows_the_excess_is_that_of_the_dense_matrix_and_lies_in_its_interval(cases: list[Case]) -> None:
     certified = 0
     for case in cases:
         drift, truth = case.step / 2, case.excess(case.step / 2)
         minimum, validation = estimate(case, drift, case.retained, case.retained)
-        assert minimum.excess == pytest.approx(truth, rel=1e-4)
+        assert minimum.excess <= truth * (1 + 1e-9)
+        assert truth <= minimum.excess + minimum.unsolved <= 1.01 * truth
         assert minimum.step_energy == pytest.approx(0.5 * float(drift @ case.curvature @ drift), rel=1e-9)
-        assert torch.allclose(minimum.drift, case.step, rtol=0, atol=1e-3 * float(case.step.abs().max()))
+        assert torch.allclose(minimum.drift, case.step, rtol=0, atol=0.1 * float(case.step.abs().max()))
         assert (minimum.standard_error, minimum.rows) == (0, len(case.retained))
         if is_certified(minimum, validation):
             certified += 1
@@ -82,15 +84,29 @@ def minimise_tilted_energy(case: Case) -> float:
     return start - end
 
 
-def test_a_solve_cut_short_reports_what_its_later_half_added(cases: list[Case]) -> None:
-    case, zero = cases[7], torch.zeros_like(cases[7].pull)
-    full, short, half = (
-        find_minimum(case.sample(case.retained), zero, case.pull, case.trained.posterior.std, products)
-        for products in (PRODUCTS, 4, 2)
-    )
-    assert (short.products, full.unsolved) == (4, 0)
-    assert half.excess < short.excess < full.excess
-    assert short.unsolved == pytest.approx(short.excess - half.excess, rel=1e-9)
+def test_a_solve_cut_short_bounds_what_it_left(cases: list[Case]) -> None:
+    """The excess grows with the products and its upper limit falls, with the truth between them."""
+    for case in cases:
+        zero, std = torch.zeros_like(case.pull), case.trained.posterior.std
+        truth, minima = case.excess(zero), []
+        for products in (1, 2, 4, 8, 16):
+            minimum = find_minimum(case.sample(case.retained), zero, case.pull, std, products)
+            assert minimum.products <= products
+            assert minimum.excess <= truth * (1 + 1e-9) <= (minimum.excess + minimum.unsolved) * (1 + 2e-9)
+            minima.append(minimum)
+        upper = [minimum.excess + minimum.unsolved for minimum in minima]
+        assert upper == sorted(upper, reverse=True)
+        assert [minimum.excess for minimum in minima] == sorted(minimum.excess for minimum in minima)
+
+
+def test_what_is_unsolved_counts_rounding_in_single_precision(smooth: Trained) -> None:
+    """The network runs in float32: the truth is that of the float64 matrix."""
+    single = replace(smooth, data=smooth.data.float())
+    for case in (smooth.case(group) for group in groups(1_000)[:5]):
+        zero, std = torch.zeros_like(case.pull), smooth.posterior.std
+        minimum = find_minimum(replace(case, trained=single).sample(case.retained), zero, case.pull, std, PRODUCTS)
+        assert minimum.excess <= case.excess(zero) * (1 + 1e-5)
+        assert case.excess(zero) <= minimum.excess + minimum.unsolved <= 1.01 * case.excess(zero)
 
 
 @pytest.mark.parametrize(
