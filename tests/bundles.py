@@ -70,7 +70,10 @@ def predicate() -> dict[str, Any]:
         "reference": "the minimum",
         "direction": "epsilon bounds KL(processed ‖ reference)",
         "n_retained": 36,
-        "constants": dict.fromkeys(KantorovichConstants.model_fields, 0.5),
+        "constants": {
+            **{name: 0.5 for name in KantorovichConstants.model_fields if name != "excess"},
+            "coordinates": "in units of the widths",
+        },
         "not_proved": [],
         "interval": None,
         "reasons": [],

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from vocabulary.levels import CertifiedLevel, Level
+from vocabulary.posterior_kinds import Reading
 from vocabulary.rungs import RungName
 from vocabulary.signed_model import Count, Earlier, Flag, Real, SignedModel
 
@@ -29,8 +30,15 @@ class Constants(SignedModel):
 
 
 class KantorovichConstants(Constants):
-    """Constants of a proved bound (Newton-Kantorovich), in the coordinates of the variational parameters."""
+    """Constants of a proved bound (Newton-Kantorovich)."""
 
+    may_be_absent = frozenset({"coordinates", "excess"})
+
+    coordinates: str | Earlier = Field(
+        default=None,
+        description="Coordinates of the norms, eigenvalues and derivatives below. Absent in earlier certificates, where "
+        "they are the variational parameters themselves.",
+    )
     gradient_norm: Real | None = Field(description="Norm of the gradient g of the retained energy.")
     newton_decrement: Real | None = Field(description="Square root of g·δ, where δ is the Newton step.")
     newton_step_norm: Real | None = Field(description="Upper bound η of the norm of δ, rounding included.")
@@ -39,7 +47,9 @@ class KantorovichConstants(Constants):
     kantorovich: Real | None = Field(description="k = Lη/m. The bound needs k < 1/2.")
     radius: Real | None = Field(description="Distance within which the minimum lies.")
     rounding: Real | None = Field(description="What was added for floating-point rounding.")
-    excess: Real | None = Field(description="Upper bound of the energy above its minimum, in nats.")
+    excess: Real | None = Field(
+        default=None, description="In earlier certificates only: upper bound of the energy above its minimum, in nats."
+    )
     paper_epsilon: Real | None = Field(description="The bound that the original paper's theorem gives, in nats.")
 
 
@@ -48,7 +58,9 @@ class NetworkConstants(Constants):
 
     excess: Real | None = Field(description="Excess of the linearised network on the sampled rows, in nats.")
     excess_of_nothing: Real | None = Field(description="The same for the posterior before forgetting.")
-    unsolved: Real | None = Field(description="What the later half of the solver's products added to the excess.")
+    unsolved: Real | None = Field(
+        description="Gauss-Radau bound on what the solver left of the excess; until 2026-11: what its later half added."
+    )
     standard_error: Real | None = Field(description="Standard error of the excess from sampling rows.")
     softer: Real | None = Field(description="c: the share by which the network's curvature falls short of linear.")
     deviation: Real | None = Field(description="k: how far the network's gradient deviates from linear.")
@@ -86,14 +98,27 @@ class GaussianTheorem(SignedModel):
 
 
 class SampleConstants(Constants):
-    """Constants of an estimate for a sample set, from importance weights."""
+    """Constants of an estimate for a sample set, from the importance weights of all deletions since it was drawn."""
+
+    may_be_absent = frozenset({"reading", "chi_square", "undetectable"})
 
     n_before: Count = Field(description="Rows before forgetting.")
     draws: Count = Field(description="Samples that were weighed.")
+    reading: Reading | Earlier = Field(
+        default=None,
+        description="How the samples have to be read for the bound to hold: as they are, or picked by their weights.",
+    )
     estimate: Real | None = Field(description="Estimate of the divergence, in nats.")
+    chi_square: Real | Earlier = Field(
+        default=None, description="Estimate of the chi-square divergence of the retained posterior from the samples."
+    )
     relative_ess: Real | None = Field(description="Relative effective sample size of the weights.")
     k_hat: Real | None = Field(description="Pareto k-hat of the weights' tail.")
     effective_draws: Real | None = Field(description="Effective number of samples behind the estimate.")
+    undetectable: Real | Earlier = Field(
+        default=None,
+        description="Divergence that the diagnostics of so many draws cannot exclude, in nats; epsilon contains it.",
+    )
     unevenness: Real | None = Field(description="How far the samples are from having been moved by one affine map.")
     rounding: Real | None = Field(description="Allowance for floating-point rounding of the weights.")
     chain_r_hat: Real | None = Field(description="R-hat of the chains that drew the samples.")
@@ -147,8 +172,19 @@ BoundConstants = Annotated[
 ]
 
 
+class FreshStarts(SignedModel):
+    """Fresh starts of training on the retained rows, beside the published posterior."""
+
+    tried: Count = Field(description="Fresh starts.")
+    lower: Count = Field(description="How many of them ended at a lower energy, on the rows that were compared.")
+    lowest: Real = Field(ge=0, description="How far below the lowest ended, on all rows, in nats; 0 if none did.")
+    rows: Count = Field(description="Rows on which the starts were compared: all retained rows, or a sample.")
+
+
 class Bound(SignedModel):
     """How close the published posterior is to one that never saw the forgotten rows."""
+
+    may_be_absent = frozenset({"elbo_distance", "fresh_starts"})
 
     epsilon: Real = Field(
         ge=0,
@@ -173,13 +209,23 @@ class Bound(SignedModel):
     interval: tuple[Real, Real] | None = Field(
         default=None, description="Lower and upper end of the estimate (95 %); null unless the level is `estimated`."
     )
+    elbo_distance: Real | None = Field(
+        default=None,
+        description="Estimated divergence in nats between the reference and the optimum of the exact evidence lower "
+        "bound (ELBO); 0 where the energy is the ELBO itself, null where there is none. It enters no bound.",
+    )
+    fresh_starts: FreshStarts | None = Field(
+        default=None,
+        description="Whether fresh starts of training ended lower; null where the reference is the only minimum, or "
+        "was trained anew.",
+    )
     reasons: list[str] = Field(default=[], description="Conditions that failed. Empty in a certificate.")
 
 
 class Rung(SignedModel):
     """A way of forgetting that was tried."""
 
-    name: RungName = Field(description="`influence`, `newton`, `warm` or `retrain`.")
+    name: RungName = Field(description="`reweight`, `influence`, `newton`, `warm` or `retrain`.")
     steps: Count | Earlier = Field(default=None, description="Steps that were made.")
     epsilon: Real | None = Field(description="The bound that was reached; null where there is none.")
     level: Level = Field(description="The level of that bound; `none` where there is none.")

@@ -1,6 +1,7 @@
 """Bound on the KL divergence to the retrained posterior, without retraining (Newton-Kantorovich theorem).
 
-At the parameters λ⁻ of the processed posterior, with the energy F over the retained data:
+At the parameters λ⁻ of the processed posterior, with the energy F over the retained data, both in coordinates scaled by
+the widths (`ml.models.family`):
 
     g = ∇F   H = ∇²F   m ≤ λ_min(H)   δ = H⁻¹g   η ≥ ‖δ‖   L ≥ ‖∇³F‖ on the ball of radius 2η   k = Lη/m
 
@@ -8,9 +9,11 @@ If m > 0 and k < ½, F has exactly one minimiser λ* within r = 2η/(1+√(1-2k)
 r₂ = 2kη/(1+√(1-2k))² of the Newton point λ⁻ - δ. Hence KL(q_λ⁻ ‖ q_λ*) is at most the supremum of KL(q_λ⁻ ‖ q_λ) over
 the box of half-width r₂ around the Newton point. (k = ½ is excluded: λ* may then be an inflection point.)
 
-Two more numbers follow from r. The energy above its minimum equals the excess of KL(q_λ⁻ ‖ exact retained posterior)
-over that of q_λ*. It is at most ½gᵀδ + Lr³/6, by Taylor's theorem and gᵀd + ½dᵀHd ≥ -½gᵀH⁻¹g for every d. The paper's ε
-is its theorem on mean-field Gaussians, with r in place of the unknown distance.
+The theorem holds in any coordinates, and the divergence is the same in all. In plain ones η, m and L would mix the
+units of the columns of the data. Scales are powers of two, so that scaling is exact in floating point.
+
+The paper's ε is its theorem on mean-field Gaussians in plain coordinates, with r times the largest scale in place of
+the unknown distance.
 
 Rounding is accounted for: η and r₂ include bounds on the rounding errors of g, H and the solve.
 """
@@ -24,11 +27,10 @@ import torch
 from torch import Tensor
 
 from ml.certify.certificate import Assumption, Certificate
-from ml.models.family import Expansion, Family
+from ml.models.family import Expansion, Family, Rounding
 from ml.posteriors.mean_field import MeanFieldGaussian, gaussian_kl
 from ml.solvers import Solution, solve
 
-REFERENCE = "the minimiser of the retained energy in the same basin"
 DIRECTION = "epsilon bounds KL(processed ‖ reference), epsilon_reverse bounds KL(reference ‖ processed)"
 NOT_PROVED = (
     "The reference is the minimum in the basin where the processed posterior lies; "
@@ -38,8 +40,11 @@ NOT_PROVED = (
     "The divergence speaks of draws from the posterior; releasing its parameters themselves is another matter.",
 )
 
+COORDINATES = "each variational parameter divided by the power of two nearest to its width"
+
 _EPS = torch.finfo(torch.float64).eps
-# Added to half-widths of the box beyond what the analysis requires, to cover rounding in the box itself.
+# Added to half-widths of the box beyond what the analysis requires, to cover rounding in the box itself: a few
+# roundings of numbers below 4, since scaled widths are at most √2 and the Newton step is shorter than the smallest.
 _BOX_SLACK = 1e-13
 # Larger than the relative rounding error of the few scalar operations it multiplies.
 _INFLATION = 1 + 1e-10
@@ -49,8 +54,9 @@ _MIN_SUBSET_ROWS = 1_000
 
 @dataclass(frozen=True)
 class Constants:
-    """Numbers behind the bound; NaN or infinity where an earlier condition failed."""
+    """Numbers behind the bound, in scaled coordinates; NaN or infinity where an earlier condition failed."""
 
+    coordinates: str
     gradient_norm: float
     newton_decrement: float
     newton_step_norm: float
@@ -59,8 +65,6 @@ class Constants:
     kantorovich: float
     radius: float
     rounding: float
-    excess: float
-    """Bound on F(λ⁻) - F(λ*): the divergence from the exact retained posterior beyond that of the reference."""
     paper_epsilon: float
 
 
@@ -74,48 +78,69 @@ def certify(family: Family, posterior: MeanFieldGaussian, retained: Tensor) -> C
 def certify_expansion(
     family: Family, expansion: Expansion, retained: Tensor, newton: Solution | None = None
 ) -> Certificate:
-    """Certify a posterior given its expansion over the retained data, and optionally δ.
+    """Certify a posterior given its expansion over the retained data, and optionally δ in plain coordinates.
 
     A failed condition yields NaN or infinity, which fails every condition that depends on it.
     """
-    lambda_min = _least_curvature(expansion.hessian) - expansion.rounding.hessian
-    if not lambda_min > 0:
-        newton = _no_solution(expansion.gradient)
-    elif newton is None:
-        newton = solve(expansion.hessian, expansion.gradient)
-    error = _newton_error(expansion, newton, lambda_min)
+    gradient, hessian, std = _scaled(expansion)
+    lambda_min = _least_curvature(hessian) - expansion.rounding.hessian
+    step = _newton_step(expansion, newton, lambda_min)
+    error = _newton_error(gradient, hessian, step, expansion.rounding, lambda_min)
     rounding = error + _BOX_SLACK
-    eta = float(newton.x.norm()) + error
+    eta = float(step.norm()) + error
     lipschitz = _lipschitz(family, expansion.posterior, retained, eta, lambda_min)
     k = lipschitz * eta / lambda_min * _INFLATION
     root = math.sqrt(1 - 2 * k) if k < 0.5 else math.nan
     radius = 2 * eta / (1 + root) * _INFLATION
     half_width = 2 * k * eta / (1 + root) ** 2 * _INFLATION + rounding
-    assumptions = _assumptions(lambda_min, 2 * eta, float(expansion.posterior.std.min()), k)
+    assumptions = _assumptions(lambda_min, 2 * eta, float(std.min()), k)
     proved = all(assumption.holds for assumption in assumptions)
-    epsilon, reverse = _worst_kl(expansion.posterior, newton.x, half_width, radius) if proved else (math.inf, math.inf)
+    epsilon, reverse = _worst_kl(std, step, half_width, radius) if proved else (math.inf, math.inf)
+    plain_radius = radius * float(expansion.scale.max())
     return Certificate(
         epsilon=epsilon,
         epsilon_reverse=reverse,
         level="proved" if proved else "none",
-        reference=REFERENCE,
+        reference=name_reference(family),
         direction=DIRECTION,
         n_retained=len(retained),
         assumptions=assumptions,
         constants=Constants(
-            gradient_norm=float(expansion.gradient.norm()),
-            newton_decrement=float(expansion.gradient.dot(newton.x).sqrt()),
+            coordinates=COORDINATES,
+            gradient_norm=float(gradient.norm()),
+            newton_decrement=float(gradient.dot(step).sqrt()),
             newton_step_norm=eta,
             lambda_min=lambda_min,
             lipschitz=lipschitz,
             kantorovich=k,
             radius=radius,
             rounding=rounding,
-            excess=_excess(expansion, newton, error, lipschitz, radius) if proved else math.inf,
-            paper_epsilon=paper_epsilon(expansion.posterior, radius) if proved else math.inf,
+            paper_epsilon=paper_epsilon(expansion.posterior, plain_radius) if proved else math.inf,
         ),
-        not_proved=NOT_PROVED,
+        not_proved=NOT_PROVED[1:] if family.convex else NOT_PROVED,
     )
+
+
+def _scaled(expansion: Expansion) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradient, the Hessian and the widths in scaled coordinates."""
+    scale = expansion.scale
+    std = expansion.posterior.std.flatten()
+    return scale * expansion.gradient, scale.unsqueeze(1) * expansion.hessian * scale, std / scale[: len(std)]
+
+
+def _newton_step(expansion: Expansion, newton: Solution | None, lambda_min: float) -> Tensor:
+    """Return δ in scaled coordinates, NaN unless the Hessian is known to be positive definite."""
+    if not lambda_min > 0:
+        return torch.full_like(expansion.gradient, math.nan)
+    if newton is None:
+        newton = solve(expansion.hessian, expansion.gradient)
+    return newton.x / expansion.scale
+
+
+def name_reference(family: Family) -> str:
+    """Return what the processed posterior is compared with, in words."""
+    minimiser = "the one minimiser" if family.convex else "the minimiser, in the same basin,"
+    return f"{minimiser} of the retained energy, which is {family.energy_name}"
 
 
 def _lipschitz(family: Family, posterior: MeanFieldGaussian, retained: Tensor, eta: float, lambda_min: float) -> float:
@@ -161,27 +186,15 @@ def _least_curvature(hessian: Tensor) -> float:
     return guess - slack if int(failed_at) == 0 else -math.inf
 
 
-def _no_solution(gradient: Tensor) -> Solution:
-    return Solution(torch.full_like(gradient, math.nan), math.nan, 0, "none", converged=False)
-
-
-def _newton_error(expansion: Expansion, newton: Solution, lambda_min: float) -> float:
+def _newton_error(gradient: Tensor, hessian: Tensor, step: Tensor, rounding: Rounding, lambda_min: float) -> float:
     """Bound the error ‖g - Hδ‖/m of the computed δ, with the rounding of g, H and of the residual itself.
 
     The residual is recomputed: the solver's own report is not trusted.
     """
-    gradient, hessian, rounding = expansion.gradient, expansion.hessian, expansion.rounding
-    step_norm = float(newton.x.norm())
-    residual = float((gradient - hessian @ newton.x).norm())
-    residual_rounding = (len(newton.x) + 4) * _EPS * float(hessian.norm() * step_norm + gradient.norm())
+    step_norm = float(step.norm())
+    residual = float((gradient - hessian @ step).norm())
+    residual_rounding = (len(step) + 4) * _EPS * float(hessian.norm() * step_norm + gradient.norm())
     return (residual + residual_rounding + rounding.gradient + rounding.hessian * step_norm) / lambda_min
-
-
-def _excess(expansion: Expansion, newton: Solution, error: float, lipschitz: float, radius: float) -> float:
-    """Return ½gᵀδ + Lr³/6, plus the effect of rounding errors in g, H and δ over the distance r."""
-    decrement = float(expansion.gradient.dot(newton.x)) + float(expansion.gradient.norm()) * error
-    rounding = (expansion.rounding.gradient + 0.5 * expansion.rounding.hessian * radius) * radius
-    return (0.5 * decrement + lipschitz * radius**3 / 6 + rounding) * _INFLATION
 
 
 def paper_epsilon(posterior: MeanFieldGaussian, radius: float) -> float:
@@ -223,16 +236,13 @@ def _assumptions(lambda_min: float, ball: float, smallest_std: float, k: float) 
     )
 
 
-def _worst_kl(
-    posterior: MeanFieldGaussian, newton_step: Tensor, half_width: float, radius: float
-) -> tuple[float, float]:
+def _worst_kl(std: Tensor, newton_step: Tensor, half_width: float, radius: float) -> tuple[float, float]:
     """Return the supremum of the KL divergence over the box, in both directions, coordinate by coordinate.
 
     Both divergences grow with the distance D of the means. As functions of the std s of λ, their derivatives
     d/ds KL(q⁻‖q) = (s² - s⁻² - D²)/s³ and d/ds KL(q‖q⁻) = s/s⁻² - 1/s change sign once, from - to +. Each divergence
     first falls and then rises, so its maximum over an interval is at one of the two ends.
     """
-    std = posterior.std.flatten()
     mean_step, std_step = newton_step.chunk(2)
     mean_distance = mean_step.abs() + half_width
     # The minimiser also lies in the ball of this radius, which keeps the lower end positive.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -57,7 +57,17 @@ class Expansion:
 
 
 class Family(Likelihood, Protocol):
-    """A likelihood whose energy and derivatives are known in closed form."""
+    """A likelihood whose energy and derivatives are known in closed form.
+
+    Where F is an average over frozen noise in place of the expectation, the family is also a `FrozenNoiseFamily`.
+    """
+
+    convex: ClassVar[bool]
+    """Whether F is convex in λ, so that it has one minimum."""
+
+    @property
+    def energy_name(self) -> str:
+        """What F is, in the words of a certificate."""
 
     def check_posterior(self, posterior: MeanFieldGaussian) -> None:
         """Raise InvalidInput unless the posterior belongs to this family."""

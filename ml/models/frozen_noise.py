@@ -13,16 +13,40 @@ The remaining error, between groups, shrinks with M. It vanishes where one group
 M = 2·dimensions.
 """
 
+from __future__ import annotations
+
 import functools
 import math
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from ml.errors import InvalidInput
 from ml.models.checks import check_count
+from ml.models.family import Family
 
+DEFAULT_DRAWS = 64
 _LARGEST_SEED = 2**63 - 1
+
+
+@runtime_checkable
+class FrozenNoiseFamily(Family, Protocol):
+    """A family whose F averages the loss over frozen noise. Its optimum is not that of the exact ELBO."""
+
+    draws: int
+    seed: int
+
+    def with_noise(self, draws: int, seed: int) -> Family:
+        """Return the same model with other noise."""
+
+
+def energy_name(draws: int, seed: int) -> str:
+    """Return what the energy is, in the words of a certificate."""
+    return (
+        f"the average of the loss over {draws} frozen noise draws (seed {seed}), in place of its expectation, "
+        "plus KL(q ‖ prior)"
+    )
 
 
 def check_draws(draws: int, seed: int) -> None:

@@ -18,6 +18,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -52,6 +53,8 @@ class GaussianMixture:
     components: int
     dimensions: int
     prior_std: float
+    convex: ClassVar[bool] = False
+    energy_name: ClassVar[str] = "the negative evidence lower bound (ELBO) with the best responsibilities"
 
     def __post_init__(self) -> None:
         check_count("components", self.components)

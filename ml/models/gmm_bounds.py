@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
-from ml.models.family import Rounding
-from ml.numerics.rounding import UNIT, gamma
+from ml.models.family import Rounding, width_scale
+from ml.models.regression import WeightPrior
+from ml.numerics.rounding import gamma
 from ml.posteriors.mean_field import MeanFieldGaussian
 
 if TYPE_CHECKING:
@@ -23,47 +25,55 @@ _LARGEST_NOISE = 1e-3  # above it, errors are no longer first order
 
 
 def lipschitz(model: GaussianMixture, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
-    """Return a bound of ‖∇³F‖ on the ball of that radius R around λ.
+    """Return a bound of ‖∇³F‖ in scaled coordinates, on the ball of that radius R around λ.
 
-    Along λ + tv, |v| = 1, with b_k = u_k·v_k, c_k = |v_k|² = t_k² and cumulants under φ, the third derivative of
-    log Σ exp(-½|u_k|²) is κ₃(b) - 3 Cov(b, c). For an independent copy b' of b, |κ₃(b)| ≤ E|b - b'|³ by Jensen, and
-    Cov(b, c) = ½ E(b - b')(c - c'). As |b_k - b_l| ≤ |u_k| t_k + |u_l| t_l and t_k² + t_l² ≤ 1, one row contributes at
-    most
+    A unit step v there, with t_k = |v_k|, moves λ along D_k v_k in block k, D_k = diag(s_k), and ‖D_k‖ = D̄_k is the
+    largest scale of component k. With b_k = u_k·D_k v_k, c_k = |D_k v_k|² and cumulants under φ, the third derivative
+    of log Σ exp(-½|u_k|²) is κ₃(b) - 3 Cov(b, c). For an independent copy b' of b, |κ₃(b)| ≤ E|b - b'|³ by Jensen, and
+    Cov(b, c) = ½ E(b - b')(c - c'). Let p_k = D̄_k|u_k|. Then |b_k| ≤ p_k t_k and 0 ≤ c_k ≤ D̄_k²t_k², so that, with
+    t_k² + t_l² ≤ 1,
 
-        Σ_{k≠l} φ_k φ_l (z_k + z_l)(t_k² + t_l²) = Σ_k t_k² 2φ_k [(1 - φ_k) z_k + Σ_{l≠k} φ_l z_l]
+        |b_k - b_l|³ ≤ (p_k² + p_l²)^(3/2) (t_k² + t_l²) ≤ √2 (p_k³ + p_l³)(t_k² + t_l²)        (power mean)
+        |b_k - b_l||c_k - c_l| ≤ (p_k + p_l)(D̄_k²t_k² + D̄_l²t_l²)
 
-    with z = √2 |u|³ + 3/2 |u|, where √2 is from the power mean (|u_k|² + |u_l|²)^(3/2) ≤ √2 (|u_k|³ + |u_l|³). So all
-    rows together contribute at most the largest of the K coefficients of t_k².
+    and one row contributes at most
 
-    Over the ball |u_k| grows by at most R, so by at most the factor 1 + R/|s_k|. The prior adds at most 2/s³, from
-    -log s, at the smallest s in the ball. It is of order n^(3/2) and outgrows the rows' part.
+        Σ_{k≠l} φ_k φ_l [√2 (p_k³ + p_l³)(t_k² + t_l²) + 3/2 (p_k + p_l)(D̄_k²t_k² + D̄_l²t_l²)]
+            = Σ_k t_k² φ_k (2√2 [p³]_k + 3 D̄_k² [p]_k)          [z]_k = (1 - φ_k) z_k + Σ_{l≠k} φ_l z_l
+
+    Over the ball |u_k| grows by at most D̄_k R. The prior adds Σ 2|v_j|³/w_j³ over the scaled widths w, from -log w, at
+    the smallest in the ball. So F has at most the largest of the K coefficients of t_k², with 2/w³ added to each.
     """
-    smallest = float(posterior.std.min()) - radius
-    if not smallest > 0:
+    prior_bound = WeightPrior(model.prior_std).third_derivative(posterior, radius)
+    if not bool(torch.isfinite(prior_bound).all()):
         return math.inf
-    coefficients = posterior.mean.new_zeros(model.components)
+    coefficients = prior_bound.view_as(posterior.std).amax(1)
+    largest_scale = width_scale(posterior).amax(1, keepdim=True)
     for _, chunk in model.responsibilities(posterior, data):
-        coefficients += _third_derivative(chunk, radius)
-    growth = 1 + radius / float(posterior.std.square().sum(1).min().sqrt())
-    inflation = 1 + gamma(2 * len(data) + 64)  # relative rounding of a sum of nonnegative terms
-    return (float(coefficients.max()) * growth**3 + 2 / smallest / smallest / smallest) * inflation
+        coefficients += _third_derivative(chunk, largest_scale, radius)
+    # Relative rounding of a sum of nonnegative terms.
+    return float(coefficients.max()) * (1 + gamma(2 * len(data) + 64))
 
 
-def _third_derivative(chunk: Responsibilities, radius: float) -> Tensor:
-    """Return the coefficients of t_k², summed over rows, for the worst responsibilities in the ball.
+def _third_derivative(chunk: Responsibilities, scale: Tensor, radius: float) -> Tensor:
+    """Return the coefficients of t_k², summed over rows, for the worst responsibilities in the ball; `scale` is D̄.
 
-    Each exponent a_k = -½|u_k|² moves by at most S = max_k |u_k|R + R²/2. Since ∂φ_k = φ_k (∂a_k - Σ φ ∂a), the product
-    of two responsibilities grows by at most e^(4S).
+    Each exponent a_k = -½|u_k|² moves by at most S = max_k p_k R + D̄_k²R²/2. Since ∂φ_k = φ_k (∂a_k - Σ φ ∂a), the
+    product of two responsibilities grows by at most e^(4S).
     """
-    lengths = chunk.squared_norms.sqrt()
-    longest = lengths.amax(0)
-    noise = _exponent_error(chunk.offsets.shape[1])
-    shift = longest * radius + (longest.square() * noise + (noise + radius**2 / 2))
-    z = lengths * (math.sqrt(2) * chunk.squared_norms + 1.5)
-    weighted = chunk.phi * z
-    # Inflate before the difference, which cancels where one φ_k is 1.
-    both = (z + weighted.sum(0)) * (1 + 32 * UNIT)
-    return (chunk.phi * (both - 2 * weighted)) @ shift.mul_(4).exp_().mul_(2)
+    lengths, noise = chunk.squared_norms.sqrt(), _exponent_error(chunk.offsets.shape[1])
+    shift = ((lengths + scale * (radius / 2)) * (scale * radius)).amax(0)
+    shift += (chunk.squared_norms.amax(0) + 1) * noise
+    p = (lengths + scale * radius) * scale
+    terms = chunk.phi * (_spread(chunk.phi, 2 * math.sqrt(2) * p**3) + 3 * scale.square() * _spread(chunk.phi, p))
+    return terms @ shift.mul_(4).exp_()
+
+
+def _spread(phi: Tensor, z: Tensor) -> Tensor:
+    """Return an upper bound of [z]_k = (1 - φ_k) z_k + Σ_{l≠k} φ_l z_l."""
+    weighted = phi * z
+    # Inflate before the difference, which cancels where one φ_k is 1. A sum over K components carries γ_K.
+    return (z + weighted.sum(0)) * (1 + gamma(len(phi) + 32)) - 2 * weighted
 
 
 def _exponent_error(dimensions: int) -> float:
@@ -84,16 +94,15 @@ def rounding(
 
         gradient: 4γ M_(3/2) + c M_½        Hessian: γ (4 M_1 + 12 M_2) + c (1 + 3 M_1)        c = 4γ + 2γ_K + γ_depth
 
-    and Cauchy-Schwarz bounds the half powers by the two moments.
+    and Cauchy-Schwarz bounds the half powers by the two moments. The largest scale takes them to scaled coordinates.
     """
     noise = _exponent_error(model.dimensions)
     if noise * (1 + largest) > _LARGEST_NOISE:
         return Rounding(math.inf, math.inf)
     depth = gamma(min(rows, CHUNK_ROWS) + math.ceil(rows / CHUNK_ROWS) + 16)
     c = 4 * noise + 2 * gamma(model.components + 16) + depth
-    precision, inverse = model.prior_std**-2, 1 / float(posterior.std.min())
+    largest_scale = float(width_scale(posterior).max())
     gradient = 4 * noise * math.sqrt(first * second) + c * math.sqrt(rows * first)
-    gradient += depth * (precision * float(posterior.flat().norm()) + inverse * math.sqrt(posterior.std.numel()))
     hessian = noise * (4 * first + 12 * second) + c * (rows + 3 * first)
-    hessian += depth * (precision + inverse**2)
-    return Rounding(gradient, hessian)
+    prior = WeightPrior(model.prior_std).rounding(posterior)
+    return Rounding(largest_scale * gradient + prior.gradient, largest_scale**2 * hessian + prior.hessian)

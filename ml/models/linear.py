@@ -7,19 +7,21 @@ q(w) = N(m, diag s²). With ν = noise_std and σ = prior_std
     ∇²_m F = P = Σ xxᵀ/ν² + I/σ²                ∇²_s F = P_jj + 1/s_j²                    ∇_m∇_s F = 0
 
 so the optimum is known: m = P⁻¹ Σ yx/ν², s_j² = 1/P_jj. The exact posterior is N(m, P⁻¹): mean field has its mean and
-its conditional variances. Only -log s is not quadratic, so ‖∇³F‖ ≤ 2/(min s - R)³ on a ball of radius R.
+its conditional variances. Only -log s is not quadratic, so ‖∇³F‖ ≤ 2/(min w - R)³ on a ball of radius R, w the scaled
+widths.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ml.models import checks
-from ml.models.family import Expansion, Rounding
+from ml.models.family import Expansion, Rounding, width_scale
 from ml.models.regression import WeightPrior
 from ml.numerics.rounding import gamma
 from ml.posteriors.mean_field import MeanFieldGaussian
@@ -31,6 +33,8 @@ class LinearRegression:
     dimensions: int
     noise_std: float
     prior_std: float
+    convex: ClassVar[bool] = True
+    energy_name: ClassVar[str] = "the negative evidence lower bound (ELBO)"
 
     def __post_init__(self) -> None:
         checks.check_count("dimensions", self.dimensions)
@@ -80,7 +84,8 @@ class LinearRegression:
         gradient += torch.cat([residual @ features / self.noise_std**2, std_gradient])
         hessian = torch.diag(curvature + torch.cat([torch.zeros_like(std_gradient), moments.diagonal()]))
         hessian[: self.dimensions, : self.dimensions] += moments
-        return Expansion(posterior, energy, gradient, (hessian + hessian.T) / 2, self._rounding(posterior, data))
+        rounding = self._rounding(posterior, data, residual)
+        return Expansion(posterior, energy, gradient, (hessian + hessian.T) / 2, rounding)
 
     def group_gradient(self, posterior: MeanFieldGaussian, group: Tensor) -> Tensor:
         features, residual = group[:, :-1], group[:, :-1] @ posterior.mean - group[:, -1]
@@ -99,19 +104,22 @@ class LinearRegression:
         precision.diagonal().add_(self.prior_std**-2)
         return (precision + precision.T) / 2
 
-    def _rounding(self, posterior: MeanFieldGaussian, data: Tensor) -> Rounding:
-        """Return the a-priori error of an expansion.
+    def _rounding(self, posterior: MeanFieldGaussian, data: Tensor, residual: Tensor) -> Rounding:
+        """Return the a-priori error of an expansion, with x̃ = x∘scale and w the scaled widths.
 
-        A computed xᵀm - y is off by γ_(d+2) (|x||m| + |y|), and a sum over n rows by γ_n of its absolute values. With
-        X2 = Σ|x|² the rows' errors are at most γ/ν² times Σ |x| (|x||m| + |y|) and X2 max s for the gradient, 2 X2 for
-        the Hessian, where γ counts n + d roundings and a few more.
+        A computed r = xᵀm - y is off by e = γ_(d+2) (Σ_j |x_j m_j| + |y|), and a sum over n rows by γ_n of its absolute
+        values. So the rows' errors are at most 1/ν² times Σ |x̃| (e + γ_n|r|) and γ_n |Σ x̃²∘w| for the gradient, and
+        2 γ_n Σ |x̃|² for the Hessian.
         """
-        lengths = data[:, :-1].norm(dim=1)
-        residual_sizes = float(lengths.dot(lengths * posterior.mean.norm() + data[:, -1].abs()))
-        moments = float(lengths.dot(lengths))
-        prior_rounding = self._prior.rounding(posterior)
-        unit = gamma(len(data) + self.dimensions + 32) / self.noise_std**2
+        features, scale = data[:, :-1], width_scale(posterior)
+        squares = features.square() * scale.square()
+        lengths = squares.sum(1).sqrt()
+        errors = gamma(self.dimensions + 32) * (features.abs() @ posterior.mean.abs() + data[:, -1].abs())
+        unit = gamma(len(data) + self.dimensions + 32)
+        mean_error = float(lengths.dot(errors + unit * (residual.abs() + errors)))
+        std_error = unit * float((squares.sum(0) * posterior.std / scale).norm())
+        prior_rounding, variance = self._prior.rounding(posterior), self.noise_std**2
         return Rounding(
-            unit * (residual_sizes + moments * float(posterior.std.max())) + prior_rounding.gradient,
-            2 * unit * moments + prior_rounding.hessian,
+            (mean_error + std_error) / variance + prior_rounding.gradient,
+            2 * unit * float(squares.sum()) / variance + prior_rounding.hessian,
         )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ml.models.family import Rounding
+from ml.models.family import Rounding, width_scale
 from ml.numerics.rounding import gamma
 from ml.posteriors.mean_field import MeanFieldGaussian
 
@@ -44,22 +44,27 @@ class WeightPrior:
 
     def rounding(self, posterior: MeanFieldGaussian) -> Rounding:
         """Return the error of ∇f and ∇²f as computed by `expand`, and of adding them to the rows' part."""
-        precision, inverse = self.std**-2, 1 / float(posterior.std.min())
-        gradient = precision * float(posterior.flat().norm()) + inverse * math.sqrt(posterior.std.numel())
-        return Rounding(gamma(16) * gradient, gamma(16) * (precision + inverse**2))
+        scale, precision = width_scale(posterior), self.std**-2
+        inverse = scale / posterior.std
+        sizes = float((scale * posterior.mean).norm() + (scale * posterior.std).norm())
+        gradient, hessian = precision * sizes + inverse.norm(), precision * scale.square() + inverse.square()
+        return Rounding(gamma(16) * float(gradient), gamma(16) * float(hessian.max()))
 
     def third_derivative(self, posterior: MeanFieldGaussian, radius: float) -> Tensor:
-        """Return the largest |∂³f/∂s_j³| on the ball for each weight: 2/(s_j - R)³, infinite if s_j can reach 0."""
-        narrowest = (posterior.std.flatten() - radius) * (1 - gamma(8))
+        """Return the largest third derivative of f by a scaled width w on the ball: 2/(w - R)³, infinite if w may be 0.
+
+        One entry for each weight.
+        """
+        narrowest = ((posterior.std / width_scale(posterior)).flatten() - radius) * (1 - gamma(8))
         return torch.where(narrowest > 0, 2 / narrowest**3, math.inf) * (1 + gamma(16))
 
 
 def third_derivative(row_bound: Tensor, slack: float, prior_bound: Tensor) -> float:
-    """Return a bound of ‖∇³F‖ on a ball.
+    """Return a bound of ‖∇³F‖ on a ball, in scaled coordinates.
 
     `row_bound` is A, computed with a spectral error of at most `slack`, and `prior_bound` is c, such that on the ball
 
-        |∇³(F-f)[v,v,v]| ≤ vᵀAv  for every unit v     |∂³f/∂s_j³| ≤ c_j
+        |∇³(F-f)[v,v,v]| ≤ vᵀAv  for every unit v     |∂³f/∂w_j³| ≤ c_j  for every width w_j
 
     As |v_j|³ ≤ v_j², ‖∇³F‖ = max_v |∇³F[v,v,v]| ≤ λ_max(A + diag(0, c)): the norm of a symmetric trilinear form is
     reached with its three arguments equal (Banach).

@@ -9,33 +9,43 @@ a_k = (x, x∘ε_tk), so that the logit z_k = θ_tk·x is a_kᵀλ_k, p = softma
 log-sum-exp is convex and z linear in λ, and the KL has curvature of at least 1/prior_std² in every direction: F has one
 minimum.
 
-Third derivative. Along a unit v the logits move by b_k = a_kᵀv_k, and d³/dt³ log Σ e^(z+tb) is the third cumulant of b
-under p, E(b-Eb)³. The range of b is at most max |a_k||v_k| + |a_l||v_l| ≤ ρ = max √(|a_k|² + |a_l|²) ≤ √2 max|a_k|,
-over k ≠ l. Given its mean, E(b-Eb)³ is linear in the distribution, so extreme for one on two points, where it is
-p(1-p)(1-2p)ρ³, at most ρ³/(6√3). That is the worst over all p. As |b-Eb| ≤ ρ it is also at most ρ Var b, which is small
-where p is confident. Moving the point along a unit u changes Var b at the rate E(c-Ec)(b-Eb)², c_k = a_kᵀu_k, again at
-most ρ Var b. So on a ball of radius R it grows by at most the factor e^(ρR), and a row and draw contribute at most
-ρ e^(ρR) Var b: the quadratic form of their own Hessian, times ρ e^(ρR).
+Third derivative, in scaled coordinates, with a_k for a_k∘(s_k, s_k). Along a unit v the logits move by b_k = a_kᵀv_k,
+and d³/dt³ log Σ e^(z+tb) is the third cumulant of b under p, E(b-Eb)³. The range of b is at most max |a_k||v_k| +
+|a_l||v_l| ≤ ρ = max √(|a_k|² + |a_l|²) ≤ √2 max|a_k|, over k ≠ l. Given its mean, E(b-Eb)³ is linear in the
+distribution, so extreme for one on two points, where it is p(1-p)(1-2p)ρ³, at most ρ³/(6√3). That is the worst over all
+p. As |b-Eb| ≤ ρ it is also at most ρ Var b, which is small where p is confident. Moving the point along a unit u
+changes Var b at the rate E(c-Ec)(b-Eb)², c_k = a_kᵀu_k, again at most ρ Var b. So on a ball of radius R it grows by at
+most the factor e^(ρR), and a row and draw contribute at most ρ e^(ρR) Var b: the quadratic form of their own Hessian,
+times ρ e^(ρR).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ml.models import checks, regression
-from ml.models.family import Expansion, Rounding
-from ml.models.frozen_noise import check_draws, frozen_noise, pull_back, pull_back_curvature
+from ml.models.family import Expansion, Rounding, width_scale
+from ml.models.frozen_noise import (
+    DEFAULT_DRAWS,
+    check_draws,
+    energy_name,
+    frozen_noise,
+    pull_back,
+    pull_back_curvature,
+)
 from ml.models.newton import newton_step
 from ml.models.regression import WeightPrior
 from ml.numerics.rounding import gamma
 from ml.posteriors.mean_field import MeanFieldGaussian
 
 _CHUNK_ROWS = 1024
+_BLOCK_DRAWS = 32
 _LARGEST_NOISE = 1e-3  # above it, errors are no longer first order
 
 
@@ -47,8 +57,8 @@ class LossTerms:
     labels: Tensor  # y: (rows, 1)
     log_p: Tensor  # (rows, classes)
     p: Tensor  # (rows, classes)
-    length: Tensor  # max_k |a_k|: (rows,)
-    logit_range: Tensor  # ρ, how far apart a unit step can move two logits: (rows,)
+    length: Tensor  # max_k |a_k| in scaled coordinates: (rows,)
+    logit_range: Tensor  # ρ, how far apart a unit step in scaled coordinates can move two logits: (rows,)
     error: Tensor  # bound on the rounding of a logit: (rows,)
 
     def loss(self) -> float:
@@ -71,14 +81,19 @@ class SoftmaxRegression:
     dimensions: int
     classes: int
     prior_std: float
-    draws: int
-    seed: int
+    draws: int = DEFAULT_DRAWS
+    seed: int = 0
+    convex: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         checks.check_count("dimensions", self.dimensions)
         checks.check_count("classes", self.classes, minimum=2)
         checks.check_scale("prior_std", self.prior_std)
         check_draws(self.draws, self.seed)
+
+    @property
+    def energy_name(self) -> str:
+        return energy_name(self.draws, self.seed)
 
     @property
     def parameter_count(self) -> int:
@@ -130,11 +145,14 @@ class SoftmaxRegression:
         return Expansion(posterior, energy, gradient, hessian, rounding)
 
     def group_gradient(self, posterior: MeanFieldGaussian, group: Tensor) -> Tensor:
+        """Take many draws at once: logits are then one product of matrices for each chunk of rows."""
         noises = self._noise(group)
-        gradients = torch.zeros_like(noises)
-        for draw, chunk in self._loss_terms(posterior, group):
-            gradients[draw] += chunk.gradient()
+        thetas = posterior.mean.flatten() + posterior.std.flatten() * noises
+        gradients = torch.cat([self._gradients(block, group) for block in torch.split(thetas, _BLOCK_DRAWS)])
         return pull_back(noises, gradients)
+
+    def with_noise(self, draws: int, seed: int) -> SoftmaxRegression:
+        return replace(self, draws=draws, seed=seed)
 
     def lipschitz(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
         """Return the largest eigenvalue of Σ ρ e^(ρR) ∇²h and the prior's part, as derived in the module's docstring.
@@ -151,7 +169,9 @@ class SoftmaxRegression:
             _add_curvature(curvatures[draw], chunk, weights)
             total += float((weights * chunk.length.square()).sum()) / self.draws
         slack = 2 * gamma(self._depth(len(data))) * total
-        return regression.third_derivative(pull_back_curvature(noises, curvatures), slack, prior_bound)
+        scale = width_scale(posterior).flatten().repeat(2)
+        row_bound = pull_back_curvature(noises, curvatures) * scale * scale.unsqueeze(1)
+        return regression.third_derivative(row_bound, slack, prior_bound)
 
     @property
     def _prior(self) -> WeightPrior:
@@ -160,15 +180,29 @@ class SoftmaxRegression:
     def _noise(self, data: Tensor) -> Tensor:
         return frozen_noise(self.draws, self.parameter_count, self.seed, data.device)
 
+    def _gradients(self, thetas: Tensor, data: Tensor) -> Tensor:
+        """Return Σ_i ∇_θ loss_i for each row of `thetas`."""
+        weights = thetas.view(-1, self.dimensions)
+        gradients = torch.zeros_like(weights)
+        for rows in torch.split(data, _CHUNK_ROWS):
+            features, labels = rows[:, :-1], rows[:, -1:].long()
+            residual = (features @ weights.T).view(len(rows), -1, self.classes).softmax(2)
+            correct = labels.unsqueeze(2).expand(-1, len(thetas), 1)
+            residual.scatter_add_(2, correct, residual.new_full(correct.shape, -1.0))
+            gradients += residual.flatten(1).T @ features
+        return gradients.view_as(thetas)
+
     def _loss_terms(self, posterior: MeanFieldGaussian, data: Tensor) -> Iterator[tuple[int, LossTerms]]:
         """Yield each draw's index with the loss terms of a chunk of rows; chunks bound memory."""
+        squared_scale = width_scale(posterior).square()
         for draw, noise in enumerate(self._noise(data).view(self.draws, self.classes, self.dimensions)):
             theta = posterior.mean + posterior.std * noise
             size = posterior.mean.abs() + posterior.std * noise.abs()
+            weights = (1 + noise.square()) * squared_scale
             for rows in torch.split(data, _CHUNK_ROWS):
                 features, labels = rows[:, :-1], rows[:, -1:].long()
                 log_p = (features @ theta.T).log_softmax(1)
-                squares = (features.square() @ (1 + noise.square()).T).topk(2, 1).values
+                squares = (features.square() @ weights.T).topk(2, 1).values
                 length, logit_range = squares[:, 0].sqrt(), squares.sum(1).sqrt()
                 error = gamma(self.dimensions + 64) * (features.abs() @ size.T).amax(1)
                 yield draw, LossTerms(features, labels, log_p, log_p.exp(), length, logit_range, error)

@@ -14,7 +14,7 @@ from torch.distributions import Normal, kl_divergence
 from ml.inference.variational import train
 from ml.ladder.policy import Policy
 from ml.ladder.variational import forget
-from ml.models.family import Expansion, Family
+from ml.models.family import Expansion, Family, width_scale
 from ml.models.likelihood import Likelihood
 from ml.models.regression import WeightPrior
 from ml.posteriors.mean_field import MeanFieldGaussian
@@ -52,14 +52,26 @@ def omit_prior(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def expansion_errors(at: Expansion, gradient: Sequence[mpmath.mpf], curvature: mpmath.matrix) -> tuple[float, float]:
-    """Return the norms of the differences between a computed gradient and Hessian and exact ones."""
+    """Return the norms, in scaled coordinates, of the errors of a computed gradient and Hessian."""
     gradient_errors = [float(mpmath.mpf(a) - b) for a, b in zip(at.gradient.tolist(), gradient, strict=True)]
     hessian_errors = [
         [float(mpmath.mpf(value) - curvature[i, j]) for j, value in enumerate(row)]
         for i, row in enumerate(at.hessian.tolist())
     ]
     vector, matrix = (torch.tensor(errors, dtype=torch.float64) for errors in (gradient_errors, hessian_errors))
-    return float(vector.norm()), float(torch.linalg.matrix_norm(matrix, 2))
+    scaled_matrix = at.scale.unsqueeze(1) * matrix * at.scale
+    return float((at.scale * vector).norm()), float(torch.linalg.matrix_norm(scaled_matrix, 2))
+
+
+def scaled(posterior: MeanFieldGaussian, energy: Energy) -> tuple[Energy, Tensor]:
+    """Return the energy as a function of scaled coordinates, and the posterior in them."""
+    scale = width_scale(posterior).flatten().repeat(2)
+    return lambda flat: energy(scale * flat), posterior.flat() / scale
+
+
+def narrowest(posterior: MeanFieldGaussian) -> float:
+    """Return the smallest width in scaled coordinates: the radius at which a ball reaches width 0."""
+    return float((posterior.std / width_scale(posterior)).min())
 
 
 def unit(vector: Tensor) -> Tensor:
@@ -110,11 +122,12 @@ def ascent_attack(energy: Energy, centre: Tensor, radius: float, starts: int = 4
 
 
 def largest_bound_within(family: Family, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
-    """Return the largest bound, with radius 0, at points on the boundary of the ball."""
+    """Return the largest bound, with radius 0, at points on the boundary of the ball that have the same scale."""
     generator = torch.Generator().manual_seed(2)
-    flat = posterior.flat()
-    boundary = [posterior.with_flat(flat + radius * random_unit(flat, generator)) for _ in range(200)]
-    return max(family.lipschitz(point, data, 0.0) for point in boundary)
+    flat, scale = posterior.flat(), width_scale(posterior)
+    step = radius * scale.flatten().repeat(2)
+    boundary = [posterior.with_flat(flat + step * random_unit(flat, generator)) for _ in range(200)]
+    return max(family.lipschitz(point, data, 0.0) for point in boundary if torch.equal(width_scale(point), scale))
 
 
 def random_posterior(shape: tuple[int, ...], seed: int, std: float = 0.3) -> MeanFieldGaussian:

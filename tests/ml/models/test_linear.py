@@ -22,8 +22,10 @@ from tests.ml.exact_posterior import exact_posterior
 from tests.ml.models.attacks import (
     certified_ratios,
     expansion_errors,
+    narrowest,
     random_attack,
     random_posterior,
+    scaled,
     third_derivative,
     with_prior,
 )
@@ -126,17 +128,15 @@ def test_derivatives_agree_with_automatic_differentiation(dimensions: int) -> No
 @pytest.mark.parametrize("share", [1e-3, 0.5, 0.9])
 def test_no_third_derivative_in_the_ball_exceeds_the_bound(share: float) -> None:
     family, data, posterior = LinearRegression(3, 0.6, 1.3), random_rows(30, 3), random_posterior((3,), 4)
-    radius = share * float(posterior.std.min())
-    energy, bound = (
-        with_prior(family, lambda flat: data_energy(family, data, flat)),
-        family.lipschitz(posterior, data, radius),
-    )
-    assert 0 < random_attack(energy, posterior.flat(), radius) <= bound
-    narrowest = torch.zeros(6, dtype=torch.float64)
-    narrowest[3 + int(posterior.std.argmin())] = 1.0
-    boundary_value = third_derivative(energy, posterior.flat() - radius * narrowest, narrowest)
+    radius = share * narrowest(posterior)
+    energy, centre = scaled(posterior, with_prior(family, lambda flat: data_energy(family, data, flat)))
+    bound = family.lipschitz(posterior, data, radius)
+    assert 0 < random_attack(energy, centre, radius) <= bound
+    direction = torch.zeros(6, dtype=torch.float64)
+    direction[3 + int(centre[3:].argmin())] = 1.0
+    boundary_value = third_derivative(energy, centre - radius * direction, direction)
     assert abs(float(boundary_value.detach())) == pytest.approx(bound, rel=1e-9)
-    assert family.lipschitz(posterior, data, float(posterior.std.min())) == math.inf
+    assert family.lipschitz(posterior, data, narrowest(posterior)) == math.inf
     assert family.lipschitz(posterior, data, math.nan) == math.inf
 
 

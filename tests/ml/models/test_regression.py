@@ -37,8 +37,18 @@ def test_a_missing_bound_is_infinite() -> None:
     assert third_derivative(row_bound * math.nan, math.nan, prior_bound) == math.inf
 
 
-def test_the_prior_bound_is_taken_at_the_smallest_std_in_the_ball() -> None:
-    posterior = MeanFieldGaussian(torch.zeros(2).double(), torch.tensor([0.5, 1.0], dtype=torch.float64))
-    expected = torch.tensor([2 / 0.4**3, 2 / 0.9**3], dtype=torch.float64)
+def test_the_prior_bound_is_taken_at_the_smallest_width_in_the_ball() -> None:
+    """Widths of 6 and 11 are 0.75 and 1.375 in units of 8."""
+    posterior = MeanFieldGaussian(torch.zeros(2).double(), torch.tensor([6.0, 11.0], dtype=torch.float64))
+    expected = torch.tensor([2 / 0.65**3, 2 / 1.275**3], dtype=torch.float64)
     assert torch.allclose(WeightPrior(1.0).third_derivative(posterior, 0.1), expected, rtol=1e-12)
-    assert WeightPrior(1.0).third_derivative(posterior, 0.5).isinf().tolist() == [True, False]
+    assert WeightPrior(1.0).third_derivative(posterior, 0.75).isinf().tolist() == [True, False]
+
+
+def test_the_rounding_of_the_prior_by_hand() -> None:
+    """Scales 8 and 8: 8·(3, 4)/σ² and 8·(6, 11)/σ² for λ/σ², (8/6, 8/11) for 1/s; 64/σ² + (8/6)² for the Hessian."""
+    posterior = MeanFieldGaussian(*torch.tensor([[3.0, 4.0], [6.0, 11.0]], dtype=torch.float64))
+    rounding = WeightPrior(2.0).rounding(posterior)
+    gradient = 8 * (5 + math.hypot(6, 11)) / 4 + math.hypot(8 / 6, 8 / 11)
+    assert rounding.gradient == pytest.approx(16 * 2.0**-53 * gradient, rel=1e-12, abs=0)
+    assert rounding.hessian == pytest.approx(16 * 2.0**-53 * (16 + (8 / 6) ** 2), rel=1e-12, abs=0)

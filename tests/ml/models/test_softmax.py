@@ -14,7 +14,7 @@ from ml.inference.variational import train
 from ml.ladder.policy import Policy
 from ml.ladder.variational import forget
 from ml.models import build, softmax
-from ml.models.frozen_noise import frozen_noise
+from ml.models.frozen_noise import DEFAULT_DRAWS, FrozenNoiseFamily, frozen_noise
 from ml.models.softmax import SoftmaxRegression
 from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.models.attacks import (
@@ -24,9 +24,11 @@ from tests.ml.models.attacks import (
     expansion_errors,
     frozen_data_energy,
     largest_bound_within,
+    narrowest,
     omit_prior,
     random_attack,
     random_posterior,
+    scaled,
     third_derivative,
     with_prior,
 )
@@ -115,7 +117,7 @@ def ball_settings() -> list[tuple[SoftmaxRegression, MeanFieldGaussian, Tensor, 
         posterior = random_posterior((classes, dimensions), dimensions, std)
         family = SoftmaxRegression(dimensions, classes, 1.3, 4, 0)
         data = random_rows(25, dimensions, classes, 1, scale)
-        settings.append((family, posterior, data, share * float(posterior.std.min())))
+        settings.append((family, posterior, data, share * narrowest(posterior)))
     return settings
 
 
@@ -123,9 +125,10 @@ def ball_settings() -> list[tuple[SoftmaxRegression, MeanFieldGaussian, Tensor, 
 def test_no_third_derivative_in_the_ball_exceeds_the_bound(
     family: SoftmaxRegression, posterior: MeanFieldGaussian, data: Tensor, radius: float
 ) -> None:
-    whole, bound = with_prior(family, data_energy(family, data)), family.lipschitz(posterior, data, radius)
-    assert 0 < random_attack(whole, posterior.flat(), radius) <= bound
-    assert bound / 50 <= ascent_attack(whole, posterior.flat(), radius) <= bound
+    whole, centre = scaled(posterior, with_prior(family, data_energy(family, data)))
+    bound = family.lipschitz(posterior, data, radius)
+    assert 0 < random_attack(whole, centre, radius) <= bound
+    assert bound / 50 <= ascent_attack(whole, centre, radius) <= bound
 
 
 @pytest.mark.parametrize(("family", "posterior", "data", "radius"), ball_settings())
@@ -137,9 +140,10 @@ def test_the_bound_of_the_rows_alone_holds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     omit_prior(monkeypatch)
-    rows, bound = data_energy(family, data), family.lipschitz(posterior, data, radius)
-    assert 0 < random_attack(rows, posterior.flat(), radius) <= bound
-    assert bound / 200 <= ascent_attack(rows, posterior.flat(), radius) <= bound
+    rows, centre = scaled(posterior, data_energy(family, data))
+    bound = family.lipschitz(posterior, data, radius)
+    assert 0 < random_attack(rows, centre, radius) <= bound
+    assert bound / 200 <= ascent_attack(rows, centre, radius) <= bound
 
 
 @pytest.mark.parametrize("logit", [3.0, 6.0, 12.0])
@@ -154,7 +158,8 @@ def test_the_bound_of_the_rows_is_nearly_attained_where_p_is_confident(
     )
     signs = frozen_noise_of(family)[0]
     along = torch.cat([torch.tensor([1.0, -1.0]).double(), torch.tensor([1.0, -1.0]).double() * signs]) / 2
-    reached = abs(float(third_derivative(data_energy(family, data), posterior.flat(), along).detach()))
+    energy, centre = scaled(posterior, data_energy(family, data))
+    reached = abs(float(third_derivative(energy, centre, along).detach()))
     bound = family.lipschitz(posterior, data, 0.0)
     assert reached <= bound
     assert reached == pytest.approx(math.tanh(logit / 2) * bound, rel=1e-4)
@@ -183,7 +188,7 @@ def test_the_bound_on_a_ball_covers_the_bounds_at_its_points(monkeypatch: pytest
 
 def test_the_bound_grows_with_the_ball_and_is_infinite_where_a_std_reaches_zero() -> None:
     family, posterior, data, _ = ball_settings()[0]
-    smallest = float(posterior.std.min())
+    smallest = narrowest(posterior)
     bounds = [family.lipschitz(posterior, data, share * smallest) for share in (0.0, 0.2, 0.5, 0.9)]
     assert bounds == sorted(bounds)
     assert math.isfinite(bounds[-1])
@@ -262,6 +267,7 @@ def test_chunks_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> 
     whole, whole_bound = family.expand(posterior, data), family.lipschitz(posterior, data, 1e-2)
     whole_group = family.group_gradient(posterior, data)
     monkeypatch.setattr(softmax, "_CHUNK_ROWS", 7)
+    monkeypatch.setattr(softmax, "_BLOCK_DRAWS", 3)
     parts = family.expand(posterior, data)
     assert parts.energy == pytest.approx(whole.energy, rel=1e-13)
     assert torch.allclose(parts.gradient, whole.gradient, rtol=0, atol=1e-12)
@@ -271,8 +277,16 @@ def test_chunks_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_it_is_built_by_name() -> None:
-    config = {"dimensions": 2, "classes": 3, "prior_std": 1.0, "draws": 4, "seed": 3}
-    assert build("softmax-regression", config) == SoftmaxRegression(2, 3, 1.0, 4, 3)
+    config = {"dimensions": 2, "classes": 3, "prior_std": 1.0}
+    assert build("softmax-regression", {**config, "draws": 4, "seed": 3}) == SoftmaxRegression(2, 3, 1.0, 4, 3)
+    assert build("softmax-regression", config) == SoftmaxRegression(2, 3, 1.0, DEFAULT_DRAWS, 0)
+
+
+def test_its_noise_can_be_exchanged_and_is_named() -> None:
+    family = SoftmaxRegression(2, 3, 1.0, 4, 3)
+    assert isinstance(family, FrozenNoiseFamily)
+    assert family.with_noise(8, 5) == SoftmaxRegression(2, 3, 1.0, 8, 5)
+    assert "4 frozen noise draws (seed 3)" in family.energy_name
 
 
 @pytest.mark.parametrize(
