@@ -11,7 +11,10 @@ class Release(SignedModel):
     """What releasing independent draws of the published posterior gives away."""
 
     draws: Count = Field(description="Number of released draws.")
-    nats: Real = Field(description="Their divergence from draws of the reference: `draws` times epsilon.")
+    nats: Real = Field(
+        description="Their divergence from draws of the reference: `draws` times epsilon; `draws`² times epsilon where "
+        "the bound is of weighted draws."
+    )
     advantage: Real = Field(
         description="Upper bound of an attacker's advantage (true minus false positive rate) in telling them apart."
     )

@@ -17,3 +17,7 @@ POSTERIOR_TENSORS: Mapping[PosteriorKind, tuple[str, ...]] = {
 """Names of the tensors in a posterior's file."""
 LOG_WEIGHT_TENSORS = ("log_weights", "log_weights_error")
 """Names of two more, in a file of samples after a deletion: the log-weights of the draws, and their rounding error."""
+Reading = Literal["draws", "weighted draws"]
+"""`draws`: the stored draws as they are.
+`weighted draws`: draws that are picked by their weights.
+"""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import ml
 from ml.certify.effects import measure_effects
+from ml.certify.samples import get_reading
 from service.store.artifacts.store import destroy_due, write_ahead
 from service.store.batches.due import has_due_deletions
 from service.store.batches.lifecycle import Claim, claim_batch, fail_batch
@@ -110,7 +111,16 @@ def _collect_evidence(loaded: LoadedModel, forgotten: Tensor, outcome: ml.Outcom
     if not outcome.policy_met:
         return Evidence(epsilon, level, rungs, outcome.seconds)
     after = outcome.posterior
-    effects = measure_effects(loaded.model, loaded.posterior, after, loaded.rows, forgotten, epsilon, loaded.never_seen)
+    effects = measure_effects(
+        loaded.model,
+        loaded.posterior,
+        after,
+        loaded.rows,
+        forgotten,
+        epsilon,
+        loaded.never_seen,
+        reading=get_reading(outcome.certificate),
+    )
     worst = effects.membership.worst
     return Evidence(
         epsilon=epsilon,

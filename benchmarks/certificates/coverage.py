@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from benchmarks.certificates.coverage_truth import Affine, KnownPosterior, divergence_by_quadrature, gaussian_divergence
-from ml.certify.samples import certify_samples
+from ml.certify.samples import certify_moved
 from ml.errors import InvalidInput
 from ml.forgetting.retained import retained_rows
 from ml.forgetting.samples import MovedSamples, affine_map, affine_map_matrix_free, shift
@@ -144,7 +144,7 @@ def _run_trial(index: int, generator: torch.Generator) -> Trial:
     before, after = (_fit_posterior(likelihood, rows) for rows in (data, retained_rows(data, forgotten)))
     samples, diagnostics = _sample_chains(before, generator)
     moved, moved_by = _move_samples(MAPS[name], likelihood, samples.samples, data, forgotten)
-    certificate = certify_samples(likelihood, samples, moved, data, forgotten, diagnostics, seed=index)
+    certificate = certify_moved(likelihood, samples, moved, data, forgotten, diagnostics, seed=index).certificate
     truth = gaussian_divergence if family == "linear" else divergence_by_quadrature
     low, high = certificate.interval or (None, None)
     return Trial(
@@ -171,7 +171,7 @@ def _regression(family: str, generator: torch.Generator) -> tuple[Likelihood, Te
         y = signal + _normal((n,), generator)
         return LinearRegression(d, noise_std=1.0, prior_std=1.0), torch.cat([x, y.unsqueeze(1)], 1)
     y = (torch.rand(n, generator=generator, dtype=torch.float64) < signal.sigmoid()).double()
-    return LogisticRegression(d, prior_std=1.0, draws=2, seed=0), torch.cat([x, y.unsqueeze(1)], 1)
+    return LogisticRegression(d, prior_std=1.0), torch.cat([x, y.unsqueeze(1)], 1)
 
 
 def _draw_group(kind: str, data: Tensor, generator: torch.Generator) -> Tensor:

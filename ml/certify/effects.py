@@ -23,6 +23,7 @@ from ml.models.network import Network
 from ml.models.potential import Potential
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
+from vocabulary.posterior_kinds import Reading
 
 _DRAWS = 64  # over which membership scores are averaged
 _RISK_DRAWS = 200
@@ -71,17 +72,21 @@ def measure_effects(
     epsilon: float,
     never_seen: Tensor | None = None,
     seed: int = 0,
+    reading: Reading = "draws",
 ) -> Effects:
-    """Measure what forgetting the rows at positions `forgotten` did, given a certified divergence of `epsilon`."""
+    """Measure what forgetting the rows at positions `forgotten` did, given a certified divergence of `epsilon`.
+
+    `reading` says how the samples of a sample set have to be read for that divergence to hold.
+    """
     retained = retained_rows(data, forgotten)
     risks = None
     if isinstance(family, ClassifierFamily):
         bound = functools.partial(_bound_risk, family, seed=seed)
         risks = PacBayes(bound(before, data), bound(after, retained))
     draws = _NETWORK_DRAWS if isinstance(family, Network) else _DRAWS
-    draws_before, draws_after = _draw(before, seed, draws), _draw(after, seed, draws)
+    draws_before, draws_after = (_draw(posterior, seed, draws, reading) for posterior in (before, after))
     membership = audit_membership(family, draws_before, draws_after, data[forgotten], retained, never_seen, seed)
-    return Effects(_release(family, epsilon), risks, membership)
+    return Effects(_release(family, epsilon, reading), risks, membership)
 
 
 @dataclass(frozen=True)
@@ -96,9 +101,11 @@ class NetworkClassifier(Classifier):
         return ~(own > rivals)  # negated so that NaN counts as an error
 
 
-def _release(family: Likelihood, epsilon: float) -> tuple[Release, ...]:
+def _release(family: Likelihood, epsilon: float, reading: Reading) -> tuple[Release, ...]:
     """Bound an attacker's advantage; not for an estimated network, whose epsilon is an excess and bounds none."""
-    return () if isinstance(family, Network) and epsilon > 0 else bound_advantages(epsilon)
+    if isinstance(family, Network) and epsilon > 0:
+        return ()
+    return bound_advantages(epsilon, picked_by_weight=reading == "weighted draws")
 
 
 def _bound_risk(
@@ -118,13 +125,17 @@ def _gaussian(family: Likelihood, posterior: MeanFieldGaussian | SampleSet, rows
     return fit_laplace(Potential(family, rows), posterior.mean)
 
 
-def _draw(posterior: MeanFieldGaussian | SampleSet, seed: int, count: int) -> Tensor:
+def _draw(posterior: MeanFieldGaussian | SampleSet, seed: int, count: int, reading: Reading) -> Tensor:
     """Draw parameters with noise, or chain positions, that depend on the seed only.
 
-    Draws of the posteriors before and after then differ by the effect of forgetting alone.
+    Draws of the posteriors before and after then differ by the effect of forgetting alone. Weighted draws are picked at
+    evenly spaced levels of their cumulative weight.
     """
     if isinstance(posterior, SampleSet):
         draws = posterior.samples
+        if reading == "weighted draws":
+            levels = (torch.arange(count, dtype=torch.float64, device=draws.device) + 0.5) / count
+            return draws[torch.searchsorted(posterior.weights.cumsum(0), levels).clamp(max=len(draws) - 1)]
         return draws[torch.linspace(0, len(draws) - 1, min(count, len(draws))).round().long()]
     mean, std = posterior.mean.flatten(), posterior.std.flatten()
     noise = torch.randn(count, len(mean), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

@@ -6,6 +6,9 @@ minus false positive rate) of any test that tells the two apart is at most their
     √(T·KL/2)              M. Pinsker: the smaller of the two up to T·KL = 1.59
     √(1 - e^(-T·KL))       J. Bretagnolle and C. Huber, 1979: never above 1
 
+T draws that are picked by their weights from one sample set are not independent: their divergence grows as T², since
+each one can be a repeat of every other.
+
 Not covered: draws of one chain, which are not independent, and the release of parameters or stored samples.
 """
 
@@ -26,13 +29,16 @@ class Release:
     advantage: float
 
 
-def bound_advantages(epsilon: float, draws: tuple[int, ...] = (1, 10, 100)) -> tuple[Release, ...]:
+def bound_advantages(
+    epsilon: float, draws: tuple[int, ...] = (1, 10, 100), picked_by_weight: bool = False
+) -> tuple[Release, ...]:
     """Bound an attacker's advantage for each number of draws and a divergence of at most `epsilon`; 1 if unknown."""
     if epsilon < 0:
         raise InvalidInput(f"epsilon is {epsilon}: a divergence is never negative, pass a bound of at least 0 nats")
     if any(count < 1 for count in draws):
         raise InvalidInput(f"draws are {draws}: pass positive numbers of draws to release")
-    return tuple(Release(count, count * epsilon, _total_variation(count * epsilon)) for count in draws)
+    power = 2 if picked_by_weight else 1
+    return tuple(Release(count, count**power * epsilon, _total_variation(count**power * epsilon)) for count in draws)
 
 
 def _total_variation(nats: float) -> float:

@@ -8,6 +8,9 @@ With m, m' the modes on S and on R, and Σ = H⁻¹, Σ' = H'⁻¹ the Laplace c
 
 A is the optimal-transport map between the two Gaussians (M. Knott and C. Smith, 1984): symmetric, positive definite,
 AΣA = Σ'. It is exact for any subset if the potential is quadratic.
+
+θ̄ is `centre`, the mean of p(θ | S): the weighted mean of a set that has weights; if it is not given, the mean of the
+samples. Newton's method finds m from there.
 """
 
 from __future__ import annotations
@@ -42,21 +45,31 @@ class MovedSamples:
 
 
 def shift(
-    likelihood: Likelihood, samples: Tensor, data: Tensor, forgotten: Tensor, rows_at_once: int = ROWS_AT_ONCE
+    likelihood: Likelihood,
+    samples: Tensor,
+    data: Tensor,
+    forgotten: Tensor,
+    centre: Tensor | None = None,
+    rows_at_once: int = ROWS_AT_ONCE,
 ) -> MovedSamples:
     """Move every sample by the difference of the modes: the best map of the paper's kind."""
     started = time.perf_counter()
-    before, after = _laplace_pair(likelihood, samples, data, forgotten, rows_at_once)
+    before, after = _laplace_pair(likelihood, samples, data, forgotten, centre, rows_at_once)
     moved = samples + (after.mode - before.mode)
     return MovedSamples(moved, before.mode, after.mode, 0.0, time.perf_counter() - started)
 
 
 def affine_map(
-    likelihood: Likelihood, samples: Tensor, data: Tensor, forgotten: Tensor, rows_at_once: int = ROWS_AT_ONCE
+    likelihood: Likelihood,
+    samples: Tensor,
+    data: Tensor,
+    forgotten: Tensor,
+    centre: Tensor | None = None,
+    rows_at_once: int = ROWS_AT_ONCE,
 ) -> MovedSamples:
     """Change mean and width, by dense Hessians: for up to a few thousand parameters."""
     started = time.perf_counter()
-    before, after = _laplace_pair(likelihood, samples, data, forgotten, rows_at_once)
+    before, after = _laplace_pair(likelihood, samples, data, forgotten, centre, rows_at_once)
     moved = after.mode + (samples - before.mode) @ transport(before.hessian, after.hessian)
     log_det = 0.5 * float(torch.logdet(before.hessian) - torch.logdet(after.hessian))
     return MovedSamples(moved, before.mode, after.mode, log_det, time.perf_counter() - started)
@@ -67,6 +80,7 @@ def affine_map_matrix_free(
     samples: Tensor,
     data: Tensor,
     forgotten: Tensor,
+    centre: Tensor | None = None,
     tolerance: float = 1e-6,
     max_iterations: int = 500,
     rows_at_once: int = ROWS_AT_ONCE,
@@ -82,7 +96,7 @@ def affine_map_matrix_free(
     """
     started = time.perf_counter()
     retained_rows_of_samples(likelihood, samples, data, forgotten)
-    centre = samples.mean(0)
+    centre = samples.mean(0) if centre is None else centre
     whole = Potential(likelihood, data, True, rows_at_once)
     group = Potential(likelihood, data[forgotten], False, rows_at_once)
 
@@ -123,8 +137,14 @@ def transport(before: Tensor, after: Tensor) -> Tensor:
 
 
 def _laplace_pair(
-    likelihood: Likelihood, samples: Tensor, data: Tensor, forgotten: Tensor, rows_at_once: int
+    likelihood: Likelihood,
+    samples: Tensor,
+    data: Tensor,
+    forgotten: Tensor,
+    centre: Tensor | None,
+    rows_at_once: int,
 ) -> tuple[Laplace, Laplace]:
     retained = retained_rows_of_samples(likelihood, samples, data, forgotten)
-    before = fit_laplace(Potential(likelihood, data, True, rows_at_once), samples.mean(0))
+    start = samples.mean(0) if centre is None else centre
+    before = fit_laplace(Potential(likelihood, data, True, rows_at_once), start)
     return before, fit_laplace(Potential(likelihood, retained, True, rows_at_once), before.mode)

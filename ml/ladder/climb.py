@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -64,13 +64,17 @@ class RungRecord:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Candidate(Generic[Posterior]):
-    """Posterior that a rung reached. `certificate` is None if none could meet the policy: `at_least` exceeds it."""
+    """Posterior that a rung reached. `certificate` is None if none could meet the policy: `at_least` exceeds it.
+
+    `failure` says why nothing could be certified there.
+    """
 
     posterior: Posterior
     certificate: Certificate | None
     steps: int = 1
     solver: str | None = None
     at_least: float = 0.0
+    failure: str | None = None
 
     def meets(self, policy: Policy) -> bool:
         return self.certificate is not None and policy.met_by(self.certificate)
@@ -129,10 +133,7 @@ def climb(
 
     `strongest` is the best level of a rung other than retraining: a policy that requires more leaves only retraining.
     """
-    names = [name for name in _worth_trying(policy, strongest) if name in rungs]
-    if not names:
-        *others, last = rungs
-        raise NumericalFailure(f"the policy allows no rung of this ladder: allow {', '.join(others)} or {last}")
+    names = _worth_trying(rungs, policy, strongest)
     candidate: AnyCandidate | None = None
     records: list[RungRecord] = []
     for name in names:
@@ -149,7 +150,7 @@ def climb(
         if candidate.meets(policy):
             break
     if candidate is None:
-        raise NumericalFailure("; ".join(f"{record.name}: {record.failure}" for record in records))
+        raise NumericalFailure(_list_failures(records))
     return candidate, tuple(records)
 
 
@@ -169,14 +170,34 @@ def conclude(
     return Outcome(candidate.posterior, certificate, records, met, progress.seconds, hessian)
 
 
-def _worth_trying(policy: Policy, strongest: Level) -> tuple[RungName, ...]:
+def _worth_trying(rungs: Mapping[RungName, Rung[AnyCandidate]], policy: Policy, strongest: Level) -> list[RungName]:
+    """Return the rungs that can meet the policy, at least one."""
+    allowed = [name for name in policy.rungs if name in rungs]
+    if not allowed:
+        *others, last = rungs
+        raise NumericalFailure(f"the policy allows no rung of this ladder: allow {', '.join(others)} or {last}")
     if is_at_least(strongest, policy.level):
-        return policy.rungs
-    return tuple(name for name in policy.rungs if name == "retrain")
+        return allowed
+    if "retrain" not in allowed:
+        raise NumericalFailure(
+            f"the policy requires the level {policy.level!r}, but posteriors of this kind reach {strongest!r} at most "
+            f"without retraining: allow the rung retrain, or require the level {strongest!r}"
+        )
+    return ["retrain"]
+
+
+def _list_failures(records: Sequence[RungRecord]) -> str:
+    """List the failures, each once, with the names of the rungs that had it."""
+    names: dict[str | None, list[str]] = {}
+    for record in records:
+        names.setdefault(record.failure, []).append(record.name)
+    return "; ".join(f"{', '.join(rungs)}: {failure}" for failure, rungs in names.items())
 
 
 def _record(name: RungName, candidate: Candidate[Any], seconds: float) -> RungRecord:
     certificate, epsilon, level = candidate.certificate, math.inf, LEVELS[0]
     if certificate is not None:
         epsilon, level = certificate.epsilon, certificate.level
-    return RungRecord(name, candidate.steps, epsilon, level, seconds, candidate.at_least, solver=candidate.solver)
+    return RungRecord(
+        name, candidate.steps, epsilon, level, seconds, candidate.at_least, candidate.failure, candidate.solver
+    )

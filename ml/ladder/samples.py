@@ -1,11 +1,16 @@
 """Ladder for sample sets.
 
+    reweight    the draws stay; their weights divide the likelihood of the forgotten rows out
     influence   affine map to first order in the group, by products with Hessians alone
     newton      affine map between the Laplace fits, with exact modes and widths
     retrain     chains on the retained rows, from the mode there: the reference itself, as far as chains go
 
 There is no warm restart: chains that continue from moved samples and forget their start are new chains, and chains
 that do not forget it cannot be certified by weights.
+
+Every rung but the last multiplies the weights of the set by its own, and certifies what all deletions left together. So
+the weights wear out. A map that is exact leaves them as they were: where they are worn out before the deletion, only
+new chains help, which start with even weights.
 """
 
 from __future__ import annotations
@@ -16,9 +21,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ml.certify.certificate import Certificate
 from ml.certify.sample_readiness import diagnose_samples
-from ml.certify.samples import certify_resampled, certify_samples
+from ml.certify.samples import (
+    CertifiedSamples,
+    certify_moved,
+    certify_resampled,
+    certify_reweighted,
+    describe_wear,
+)
+from ml.errors import NumericalFailure
 from ml.forgetting.retained import retained_rows_of_samples
 from ml.forgetting.samples import MovedSamples, affine_map, affine_map_matrix_free
 from ml.inference.chains import SAFE_SGLD, sample
@@ -33,6 +44,7 @@ from vocabulary.rungs import RungName
 _SEED = 0
 
 _Samples = Candidate[SampleSet]
+_Transform = Callable[[Likelihood, Tensor, Tensor, Tensor, Tensor], MovedSamples]
 
 
 def forget(
@@ -54,7 +66,7 @@ def forget(
     retained = retained_rows_of_samples(likelihood, posterior.samples, data, forgotten)
     progress.report("diagnostics", 0.0)
     diagnostics = diagnose_samples(likelihood, posterior, data)
-    ladder = _Ladder(likelihood, posterior, data, forgotten, retained, progress, diagnostics)
+    ladder = _Ladder(likelihood, posterior, data, forgotten, retained, policy.epsilon, progress, diagnostics)
     candidate, records = climb(ladder.rungs(), policy, progress, strongest="estimated")
     return conclude(candidate, records, policy, progress)
 
@@ -66,11 +78,24 @@ class _Ladder:
     data: Tensor
     forgotten: Tensor
     retained: Tensor
+    limit: float
     progress: Progress
     diagnostics: Diagnostics
 
     def rungs(self) -> dict[RungName, Rung[_Samples]]:
-        return {"influence": self.influence, "newton": self.newton, "retrain": self.retrain}
+        return {
+            "reweight": self.reweight,
+            "influence": self.influence,
+            "newton": self.newton,
+            "retrain": self.retrain,
+        }
+
+    def reweight(self, _: _Samples | None) -> _Samples:
+        self._check_wear()
+        certified = certify_reweighted(
+            self.likelihood, self.before, self.data, self.forgotten, self.diagnostics, self.limit, _SEED
+        )
+        return self._weighed("reweight", certified)
 
     def influence(self, _: _Samples | None) -> _Samples:
         return self._mapped("influence", affine_map_matrix_free, "conjugate gradients")
@@ -82,20 +107,28 @@ class _Ladder:
         """Run safe chains from the mode of the basin that contains the samples' mean, found by Newton's method."""
         generator = torch.Generator().manual_seed(_SEED)
         drawn = sample(self.likelihood, self.retained, self.before.mean, SAFE_SGLD, generator)
-        return self._candidate("retrain", drawn.sample_set, certify_resampled(drawn, len(self.retained)))
+        self._report("retrain", drawn.sample_set)
+        return Candidate(posterior=drawn.sample_set, certificate=certify_resampled(drawn, len(self.retained)))
 
-    def _mapped(
-        self, rung: RungName, transform: Callable[[Likelihood, Tensor, Tensor, Tensor], MovedSamples], solver: str
-    ) -> _Samples:
-        moved = transform(self.likelihood, self.before.samples, self.data, self.forgotten)
-        certificate = certify_samples(
-            self.likelihood, self.before, moved, self.data, self.forgotten, self.diagnostics, _SEED
+    def _mapped(self, rung: RungName, transform: _Transform, solver: str) -> _Samples:
+        self._check_wear()
+        moved = transform(self.likelihood, self.before.samples, self.data, self.forgotten, self.before.mean)
+        certified = certify_moved(
+            self.likelihood, self.before, moved, self.data, self.forgotten, self.diagnostics, self.limit, _SEED
         )
-        return self._candidate(rung, SampleSet(moved.samples, self.before.chain), certificate, solver)
+        return self._weighed(rung, certified, solver)
 
-    def _candidate(
-        self, rung: RungName, samples: SampleSet, certificate: Certificate, solver: str | None = None
-    ) -> _Samples:
-        """The residual takes one pass over the retained rows; a certificate's weights take one for each sample."""
+    def _weighed(self, rung: RungName, certified: CertifiedSamples, solver: str | None = None) -> _Samples:
+        self._report(rung, certified.sample_set)
+        certificate = certified.certificate
+        failure = "; ".join(certificate.reasons) or None
+        return Candidate(posterior=certified.sample_set, certificate=certificate, solver=solver, failure=failure)
+
+    def _check_wear(self) -> None:
+        worn = describe_wear(self.before)
+        if worn is not None:
+            raise NumericalFailure(worn)
+
+    def _report(self, rung: RungName, samples: SampleSet) -> None:
+        """Report the residual. It takes one pass over the retained rows; the diagnostics take one for each sample."""
         self.progress.step(rung, 1, float(Potential(self.likelihood, self.retained).gradient(samples.mean).norm()))
-        return Candidate(posterior=samples, certificate=certificate, solver=solver)

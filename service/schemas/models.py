@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from datetime import datetime
 from functools import reduce
 from operator import or_
@@ -43,6 +44,14 @@ DatasetRoot = Annotated[
 ]
 
 
+_PLURALS: Mapping[str, str] = {"variational": "variational posteriors", "samples": "samples"}
+_OFFERED_RUNGS: Mapping[str, tuple[RungName, ...]] = {
+    "variational posteriors": ("influence", "newton", "warm", "retrain"),
+    "samples": ("reweight", "influence", "newton", "retrain"),
+    "networks": ("influence", "warm", "retrain"),
+}
+
+
 class Policy(Strict):
     """Conditions for publishing a version. A worker tries the rungs in turn until they are met."""
 
@@ -67,14 +76,13 @@ class Policy(Strict):
 
     def conflict_with(self, family: str, kind: str) -> str | None:
         """Return why no certificate of such a posterior can meet the policy, or None."""
-        network = is_network(family)
-        if "retrain" in self.rungs or not (network or kind == "samples"):
-            return None
-        posteriors, missing, other = ("networks", "newton", "warm") if network else ("samples", "warm", "newton")
-        if self.level != "estimated":
+        posteriors = "networks" if is_network(family) else _PLURALS[kind]
+        if posteriors != "variational posteriors" and self.level != "estimated" and "retrain" not in self.rungs:
             return f"certificates of {posteriors} are estimated: ask for level 'estimated', or allow the rung 'retrain'"
-        if self.rungs == [missing]:
-            return f"{posteriors} have no rung '{missing}': allow influence, {other} or retrain"
+        offered = _OFFERED_RUNGS[posteriors]
+        if not set(self.rungs) & set(offered):
+            *others, last = offered
+            return f"{posteriors} have no rung '{self.rungs[0]}': allow {', '.join(others)} or {last}"
         return None
 
 

@@ -25,7 +25,7 @@ from service.store.models.registry import current_version
 from service.store.signing.statements import StatementSigner
 from service.store.states import BatchStatus
 from service.store.tables import DeletionSubject, DeletionTarget, Model, Record, Version, now
-from vocabulary.bound import Bound
+from vocabulary.bound import Bound, Rung
 from vocabulary.effects import Effects
 from vocabulary.levels import is_at_least
 
@@ -89,13 +89,17 @@ def _require_policy(policy: Mapping[str, Any], evidence: Evidence) -> tuple[Boun
     epsilon, level = policy["epsilon"], policy["level"]
     is_met = evidence.epsilon <= epsilon and is_at_least(evidence.level, level)
     if not is_met or evidence.bound is None or evidence.effects is None:
-        tried = ", ".join(f"{rung.name} ({rung.seconds:.2g} s)" for rung in evidence.rungs)
+        tried = ", ".join(_describe_rung(rung) for rung in evidence.rungs)
         raise PolicyMissed(
             f"the bound reached is {evidence.epsilon:.3g} at level {evidence.level}, but the model's policy requires "
             f"{epsilon:.3g} at level {level}; nothing was published. Tried: {tried}. Allow more rungs or time in the "
             "policy, or retrain the model without the records and register it."
         )
     return evidence.bound, evidence.effects
+
+
+def _describe_rung(rung: Rung) -> str:
+    return f"{rung.name} ({rung.seconds:.2g} s{f': {rung.failure}' if rung.failure else ''})"
 
 
 def _name_worst(session: Session, claim: Claim, effects: Effects, worst_record: int | None) -> Effects:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ def labelled(n: int, seed: int) -> torch.Tensor:
 
 
 def test_a_classifier_has_a_risk_bound_before_and_after() -> None:
-    family, data = LogisticRegression(3, prior_std=1.0, draws=8, seed=0), labelled(300, seed=1)
+    family, data = LogisticRegression(3, prior_std=1.0), labelled(300, seed=1)
     forgotten = torch.arange(30)
     before, after = (train(family, rows, family.initial(rows, 0)).posterior for rows in (data, data[30:]))
     effects = measure_effects(family, before, after, data, forgotten, 1e-6, never_seen=labelled(200, seed=2))
@@ -44,7 +45,7 @@ def test_a_classifier_has_a_risk_bound_before_and_after() -> None:
 
 
 def test_samples_have_the_effects_of_the_posterior_they_were_drawn_from() -> None:
-    family, data = LogisticRegression(3, prior_std=1.0, draws=8, seed=0), labelled(300, seed=1)
+    family, data = LogisticRegression(3, prior_std=1.0), labelled(300, seed=1)
     posteriors = [train(family, rows, family.initial(rows, 0)).posterior for rows in (data, data[30:])]
     noise = torch.randn(1000, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     chain = torch.arange(1000) % 2
@@ -65,6 +66,29 @@ def test_samples_have_the_effects_of_the_posterior_they_were_drawn_from() -> Non
     assert effects.membership.worst.position == expected.membership.worst.position
     content = effects.to_dict()
     assert json.loads(json.dumps(content, allow_nan=False)) == content
+
+
+def test_weighted_samples_have_the_effects_of_the_posterior_of_their_weights() -> None:
+    """The draws stay: read by their weights they attack as draws of the retained posterior do, else as before."""
+    family, data = LinearRegression(3, noise_std=1.0, prior_std=1.0), labelled(100, seed=1)
+    forgotten, never_seen = torch.arange(5), labelled(200, seed=2)
+    before, after = family.optimum(data), family.optimum(data[5:])
+    noise = torch.randn(20_000, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    draws = before.mean + before.std * noise
+    gaussians = [torch.distributions.Normal(posterior.mean, posterior.std) for posterior in (before, after)]
+    log_before, log_after = (gaussian.log_prob(draws).sum(1) for gaussian in gaussians)
+    even = SampleSet(draws, torch.arange(len(draws)) % 2)
+    weighted = replace(even, log_weights=log_after - log_before)
+    by_weight = measure_effects(family, even, weighted, data, forgotten, 1e-6, never_seen, reading="weighted draws")
+    as_they_are = measure_effects(family, even, weighted, data, forgotten, 1e-6, never_seen)
+    expected = measure_effects(family, before, after, data, forgotten, 1e-6, never_seen)
+    assert as_they_are.membership.before == as_they_are.membership.after
+    assert by_weight.membership.before != by_weight.membership.after
+    assert by_weight.membership.after.forgotten is not None
+    assert expected.membership.after.forgotten is not None
+    assert by_weight.membership.after.forgotten.auc == pytest.approx(expected.membership.after.forgotten.auc, abs=0.02)
+    assert by_weight.release[1].nats == pytest.approx(1e-4)
+    assert as_they_are.release[1].nats == pytest.approx(1e-5)
 
 
 @pytest.mark.parametrize(("epsilon", "released"), [(0.05, 0), (0.0, 3)])

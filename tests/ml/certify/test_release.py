@@ -52,6 +52,14 @@ def test_a_tiny_divergence_keeps_its_digits(nats: float) -> None:
     assert bound_advantages(nats, (1,))[0].advantage == pytest.approx(math.sqrt(nats / 2), rel=1e-14, abs=0)
 
 
+def test_draws_that_are_picked_by_weight_cost_their_number_squared() -> None:
+    releases = bound_advantages(1e-6, picked_by_weight=True)
+    assert [release.nats for release in releases] == pytest.approx([1e-6, 1e-4, 1e-2])
+    assert [release.advantage for release in releases] == pytest.approx(
+        [(nats / 2) ** 0.5 for nats in (1e-6, 1e-4, 1e-2)]
+    )
+
+
 def test_the_smaller_of_the_two_inequalities_is_used() -> None:
     small, large = bound_advantages(0.159, (10, 11))
     assert small.advantage == pytest.approx(math.sqrt(1.59 / 2))

@@ -11,12 +11,20 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 from ml.certify import importance, samples
 from ml.certify.certificate import Certificate
+from ml.certify.importance import weigh_moved
 from ml.certify.samples import (
+    DIRECTIONS,
+    GIVEN,
     NOT_CHECKED_AS_ONE_MAP,
     NOT_PROVED,
+    READ_WITH_WEIGHTS,
     RESAMPLED_FROM,
+    CertifiedSamples,
+    certify_moved,
     certify_resampled,
-    certify_samples,
+    certify_reweighted,
+    describe_wear,
+    get_reading,
 )
 from ml.errors import InvalidInput
 from ml.forgetting.retained import retained_rows
@@ -48,7 +56,13 @@ class Scene:
     before: SampleSet
 
     def certify(self, moved: MovedSamples, forgotten: Tensor, diagnostics: Diagnostics | None = PASSED) -> Certificate:
-        return certify_samples(self.likelihood, self.before, moved, self.data, forgotten, diagnostics)
+        certified = certify_moved(self.likelihood, self.before, moved, self.data, forgotten, diagnostics)
+        assert torch.equal(certified.sample_set.samples, moved.samples)
+        return certified.certificate
+
+    def reweight(self, forgotten: Tensor, limit: float = 0.0, ess: float = 1900.0) -> CertifiedSamples:
+        diagnostics = replace(PASSED, ess=ess)
+        return certify_reweighted(self.likelihood, self.before, self.data, forgotten, diagnostics, limit)
 
     def true_kl(self, forgotten: Tensor, offset: Tensor) -> float:
         """Divergence of samples as wide as p(θ|S) whose mean was moved by `offset`."""
@@ -86,14 +100,18 @@ def test_the_interval_holds_the_closed_form(scene: Scene) -> None:
     assert certificate.reasons == ()
     assert certificate.interval is not None
     low, high = certificate.interval
-    assert low < kl < high == certificate.epsilon
+    assert low < kl < high - PASSED.undetectable
+    assert high == certificate.epsilon
     assert math.isnan(certificate.epsilon_reverse)
     assert certificate.constants.estimate == pytest.approx(kl, rel=0.2)
-    assert high < 1.6 * kl
+    assert high - PASSED.undetectable < 1.6 * kl
     assert certificate.constants.gaussian.kl == pytest.approx(kl, rel=1e-6)
     assert (certificate.constants.n_before, certificate.n_retained) == (200, 180)
     assert certificate.constants.draws == 2000
-    assert certificate.not_proved == NOT_PROVED
+    assert (certificate.constants.reading, certificate.constants.undetectable) == ("draws", 1e-3)
+    assert certificate.not_proved == NOT_PROVED["draws"]
+    assert certificate.direction == DIRECTIONS["draws"]
+    assert get_reading(certificate) == "draws"
 
 
 def test_the_limits_of_the_assumptions(scene: Scene) -> None:
@@ -105,10 +123,12 @@ def test_the_limits_of_the_assumptions(scene: Scene) -> None:
     assert (constants.chain_r_hat, constants.chain_ess, constants.chain_width) == (1.001, 1900.0, 1.0)
     stated = {assumption.name: (assumption.value, assumption.limit) for assumption in certificate.assumptions}
     assert stated == {
-        "finite": (0, 0.0),
         "tail": (constants.k_hat, 0.7),
         "overlap": (constants.relative_ess, 0.1),
-        "range": (certificate.epsilon, pytest.approx(0.5 * math.log(constants.effective_draws))),
+        "range": (
+            pytest.approx(certificate.epsilon - PASSED.undetectable),
+            pytest.approx(0.5 * math.log(constants.effective_draws)),
+        ),
         "chains": (1.0, 1.0),
         "one map": (constants.unevenness, 0.01),
     }
@@ -119,7 +139,8 @@ def test_resampled_chains_that_converged_leave_nothing() -> None:
     certificate = certify_resampled(Sampled(SampleSet(samples, torch.arange(2)), PASSED), 180)
     assert (certificate.epsilon, certificate.epsilon_reverse, certificate.level) == (0.0, 0.0, "retrained")
     assert (certificate.n_retained, certificate.constants) == (180, PASSED)
-    assert certificate.not_proved == (RESAMPLED_FROM, *NOT_PROVED[2:])
+    assert certificate.not_proved == (RESAMPLED_FROM, *GIVEN)
+    assert get_reading(certificate) == "draws"
     assert failed(certificate) == []
 
 
@@ -135,7 +156,8 @@ def test_an_exact_map_leaves_rounding_only(scene: Scene) -> None:
     forgotten = torch.arange(150)
     certificate = scene.certify(affine_map(scene.likelihood, scene.before.samples, scene.data, forgotten), forgotten)
     assert certificate.level == "estimated"
-    assert 0 < certificate.epsilon < 1e-18
+    assert PASSED.undetectable <= certificate.epsilon < PASSED.undetectable + 1e-18
+    assert certificate.constants.estimate < 1e-20
     assert certificate.interval is not None
     assert certificate.interval[0] == 0.0
     assert certificate.constants.k_hat == 0.0
@@ -163,7 +185,7 @@ def test_a_step_that_does_not_forget_has_a_larger_divergence(scene: Scene, sabot
     truth = scene.true_kl(forgotten, step)
     assert certificate.interval is not None
     assert certificate.interval[0] < truth < certificate.interval[1]
-    assert certificate.epsilon > 1.5 * scene.certify(honest, forgotten).epsilon
+    assert certificate.constants.estimate > 1.5 * scene.certify(honest, forgotten).constants.estimate
 
 
 def test_a_heavy_tail_is_refused(scene: Scene) -> None:
@@ -221,17 +243,113 @@ def test_chains_that_failed_their_diagnostics_are_refused_with_the_reason(scene:
     assert certificate.constants.chain_width == 1.3
 
 
-def test_weights_that_are_not_finite_are_refused(scene: Scene) -> None:
+def test_a_certificate_of_nothing_is_plain_json(scene: Scene) -> None:
     forgotten = torch.arange(20)
     moved = shift(scene.likelihood, scene.before.samples, scene.data, forgotten)
-    broken = moved.samples.clone()
-    broken[7] = math.nan
-    certificate = scene.certify(replace(moved, samples=broken), forgotten)
-    assert certificate.level == "none"
-    assert {"finite", "tail", "overlap", "range"} <= set(failed(certificate))
-    assert certificate.assumptions[0].value == 1
-    content = certificate.to_dict()
+    content = scene.certify(moved, forgotten, None).to_dict()
     assert json.loads(json.dumps(content, allow_nan=False))["epsilon"] is None
+
+
+def gaussian_chi_square(scene: Scene, forgotten: Tensor) -> float:
+    """∫ p_R²/p_S - 1 of two Gaussians with precisions A and B: |A| |2A-B|^(-½) |B|^(-½) e^(δᵀA(2A-B)⁻¹Bδ) - 1."""
+    mean, covariance = scene.likelihood.posterior(scene.data)
+    other_mean, other_covariance = scene.likelihood.posterior(retained_rows(scene.data, forgotten))
+    b, a = torch.linalg.inv(covariance), torch.linalg.inv(other_covariance)
+    gap, mixed = other_mean - mean, 2 * a - b
+    exponent = float(gap @ a @ torch.linalg.solve(mixed, b @ gap))
+    return math.expm1(float(torch.logdet(a) - 0.5 * torch.logdet(mixed) - 0.5 * torch.logdet(b)) + exponent)
+
+
+@pytest.mark.parametrize("count", [1, 4, 12])
+def test_weighted_draws_in_closed_form(scene: Scene, count: int) -> None:
+    forgotten = torch.arange(count)
+    certified = scene.reweight(forgotten)
+    certificate, truth = certified.certificate, gaussian_chi_square(scene, forgotten)
+    constants = certificate.constants
+    assert (certificate.level, constants.reading) == ("estimated", "weighted draws")
+    assert constants.chi_square == pytest.approx(truth, rel=0.2)
+    assert constants.estimate == pytest.approx(math.log1p(constants.chi_square / 1900), rel=1e-12)
+    assert certificate.interval == (0.0, certificate.epsilon)
+    bound = certificate.epsilon - PASSED.undetectable
+    assert math.log1p(truth / 2000) < 2 * math.log1p(truth / 1900) < bound < 5 * math.log1p(truth / 1900)
+    assert torch.equal(certified.sample_set.samples, scene.before.samples)
+    weighted_mean, exact = certified.sample_set.mean, scene.likelihood.posterior(scene.data[count:])[0]
+    width = scene.likelihood.posterior(scene.data)[1].diagonal().sqrt()
+    assert float(((weighted_mean - exact) / width).abs().max()) < 4 / math.sqrt(2000)
+
+
+def test_what_a_certificate_of_weighted_draws_says(scene: Scene) -> None:
+    certificate = scene.reweight(torch.arange(4)).certificate
+    assert get_reading(certificate) == "weighted draws"
+    assert certificate.direction == DIRECTIONS["weighted draws"]
+    assert READ_WITH_WEIGHTS in certificate.not_proved
+    assert certificate.not_proved == NOT_PROVED["weighted draws"]
+    assert certificate.constants.gaussian is None
+    stated = {assumption.name: (assumption.value, assumption.limit) for assumption in certificate.assumptions}
+    assert stated == {
+        "tail": (certificate.constants.k_hat, 0.5),
+        "overlap": (certificate.constants.relative_ess, 0.5),
+        "chains": (1.0, 1.0),
+        "one map": (0.0, 0.01),
+    }
+
+
+def test_the_effective_draws_are_never_more_than_the_draws(scene: Scene) -> None:
+    forgotten = torch.arange(4)
+    capped, antithetic = (scene.reweight(forgotten, ess=ess).certificate for ess in (2000.0, 9000.0))
+    assert capped.epsilon == antithetic.epsilon
+
+
+def test_draws_are_read_as_they_are_where_that_meets_the_limit(scene: Scene) -> None:
+    forgotten = torch.arange(4)
+    draws = scene.reweight(forgotten, limit=math.inf).certificate
+    weighted = scene.reweight(forgotten, limit=0.9 * draws.epsilon).certificate
+    assert (get_reading(draws), get_reading(weighted)) == ("draws", "weighted draws")
+    assert weighted.epsilon < 0.9 * draws.epsilon
+    assert get_reading(scene.reweight(forgotten, limit=draws.epsilon).certificate) == "draws"
+    assert weighted.constants.chi_square == draws.constants.chi_square
+
+
+def test_weighted_draws_are_refused_below_half_of_the_draws(scene: Scene) -> None:
+    """Then the draws as they are can still be certified, until a tenth of them is left."""
+    forgotten = torch.arange(60)
+    half_left = scene.reweight(forgotten[:50]).certificate
+    few_left = scene.reweight(forgotten).certificate
+    assert few_left.constants.relative_ess < half_left.constants.relative_ess < 0.5
+    assert (half_left.level, get_reading(half_left)) == ("estimated", "draws")
+    assert few_left.level == "none"
+
+
+def test_worn_weights_say_so(scene: Scene) -> None:
+    certified = scene.reweight(torch.arange(90))
+    worn = describe_wear(certified.sample_set)
+    assert worn is not None
+    assert "% of the draws are left; new chains restore them" in worn
+    assert certified.certificate.level == "none"
+    assert any(worn in reason for reason in certified.certificate.reasons)
+    assert describe_wear(scene.before) is None
+
+
+def test_two_hundred_deletions_are_certified_by_all_their_weights() -> None:
+    """Linear regression, moved not quite far enough each time: the law of the draws is Gaussian and known."""
+    generator = torch.Generator().manual_seed(1)
+    likelihood, data = LinearRegression(2), regression_data(600, 2, generator)
+    mean, covariance = likelihood.posterior(data)
+    noise = torch.randn(2000, 2, generator=generator, dtype=torch.float64)
+    sample_set = SampleSet(mean + noise @ torch.linalg.cholesky(covariance).T, torch.arange(4).repeat_interleave(500))
+    for _ in range(199):
+        step = 0.9 * (likelihood.posterior(data[1:])[0] - likelihood.posterior(data)[0])
+        moved = MovedSamples(sample_set.samples + step, mean, mean + step, 0.0, 0.0)
+        sample_set = weigh_moved(likelihood, sample_set, moved, data, data[1:])
+        data, mean = data[1:], mean + step
+    last, data = data, data[1:]
+    certificate = certify_reweighted(likelihood, sample_set, last, torch.arange(1), PASSED).certificate
+    truth = float(kl_divergence(MultivariateNormal(mean, covariance), MultivariateNormal(*likelihood.posterior(data))))
+    assert truth > 0.02
+    assert certificate.constants.estimate == pytest.approx(truth, rel=0.1)
+    assert certificate.interval is not None
+    assert certificate.interval[0] < truth < certificate.epsilon - PASSED.undetectable
+    assert sample_set.log_weights_error < 1e-7
 
 
 def test_samples_that_were_not_moved_by_one_map_are_refused(scene: Scene) -> None:
@@ -258,7 +376,7 @@ def test_many_parameters_are_certified_without_what_needs_dense_matrices(
     certificate = scene.certify(moved, forgotten)
     assert certificate.level == "estimated"
     assert certificate.constants.gaussian is None
-    assert certificate.not_proved == (*NOT_PROVED, NOT_CHECKED_AS_ONE_MAP)
+    assert certificate.not_proved == (*NOT_PROVED["draws"], NOT_CHECKED_AS_ONE_MAP)
     assert "one map" not in [assumption.name for assumption in certificate.assumptions]
 
 

@@ -89,7 +89,7 @@ def test_a_level_that_only_retraining_reaches_leaves_only_retraining(
 
 
 def test_a_policy_that_allows_no_rung_of_the_ladder_fails() -> None:
-    with pytest.raises(NumericalFailure, match="allow influence, warm or retrain"):
+    with pytest.raises(NumericalFailure, match="'estimated' at most without retraining: allow the rung retrain"):
         outcome(Policy(0.5, level="proved", rungs=("influence", "warm")))
     with pytest.raises(NumericalFailure, match="allow influence, warm or retrain"):
         outcome(Policy(0.5, level="estimated", rungs=("newton",)))
@@ -99,8 +99,16 @@ def test_a_failed_rung_is_recorded_and_the_next_one_tried() -> None:
     result = outcome(ESTIMATED, {**RUNGS, "influence": failing})
     assert result.posterior == "b"
     assert [(record.failure, record.level) for record in result.rungs] == [("it is NaN", "none"), (None, "estimated")]
-    with pytest.raises(NumericalFailure, match="influence: it is NaN; warm: it is NaN"):
+    with pytest.raises(NumericalFailure, match=r"^influence, warm: it is NaN$"):
         outcome(replace(ESTIMATED, rungs=("influence", "warm")), {**RUNGS, "influence": failing, "warm": failing})
+
+
+def test_a_candidate_that_could_not_be_certified_says_why() -> None:
+    def refused(_: LETTERS | None) -> LETTERS:
+        return replace(rung_to("a", math.inf, "none")(None), failure="too few draws")
+
+    result = outcome(ESTIMATED, {**RUNGS, "influence": refused})
+    assert [record.failure for record in result.rungs] == ["too few draws", None]
 
 
 def test_a_rung_after_a_failure_starts_from_the_last_candidate() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
+from ml.certify.samples import get_reading
 from ml.errors import InvalidInput, NumericalFailure
 from ml.ladder.climb import Step
 from ml.ladder.policy import Policy
@@ -18,6 +20,7 @@ from vocabulary.rungs import RungName
 
 FAMILY = LinearRegression(dimensions=2, noise_std=1.0, prior_std=1.0)
 ESTIMATED = Policy(1e-2, level="estimated")
+WITHOUT_REWEIGHTING = replace(ESTIMATED, rungs=("influence", "newton"))
 
 
 def rows(n: int = 300) -> torch.Tensor:
@@ -43,9 +46,32 @@ def gradient_norm(data: torch.Tensor, theta: torch.Tensor) -> float:
     return float(torch.linalg.solve(covariance, theta - mean).norm())
 
 
+def test_a_single_row_is_forgotten_by_the_weights_alone() -> None:
+    data, before = rows(), samples(rows())
+    outcome = forget(FAMILY, before, data, torch.arange(1), ESTIMATED)
+    assert [(rung.name, rung.solver) for rung in outcome.rungs] == [("reweight", None)]
+    assert (outcome.certificate.level, outcome.policy_met) == ("estimated", True)
+    assert torch.equal(outcome.posterior.samples, before.samples)
+    mean, covariance = exact_posterior(FAMILY, data[1:])
+    gap = torch.linalg.solve(torch.linalg.cholesky(covariance), outcome.posterior.mean - mean)
+    assert float(gap.norm()) < 4 * math.sqrt(2 / 2000)
+
+
+def test_the_weights_are_read_where_the_draws_alone_miss_the_policy() -> None:
+    data = rows()
+    loose, strict = (
+        forget(FAMILY, samples(data), data, torch.arange(20), Policy(epsilon, "estimated", ("reweight",)))
+        for epsilon in (1.0, 1e-2)
+    )
+    assert loose.policy_met
+    assert strict.policy_met
+    assert (get_reading(loose.certificate), get_reading(strict.certificate)) == ("draws", "weighted draws")
+    assert strict.certificate.epsilon < 1e-2 < loose.certificate.epsilon
+
+
 def test_a_small_group_is_forgotten_by_the_first_order_map() -> None:
     data = rows()
-    outcome = forget(FAMILY, samples(data), data, torch.arange(3), ESTIMATED)
+    outcome = forget(FAMILY, samples(data), data, torch.arange(3), WITHOUT_REWEIGHTING)
     assert [rung.name for rung in outcome.rungs] == ["influence"]
     assert (outcome.certificate.level, outcome.policy_met) == ("estimated", True)
     assert outcome.certificate.epsilon <= 1e-2
@@ -54,17 +80,17 @@ def test_a_small_group_is_forgotten_by_the_first_order_map() -> None:
 def test_a_large_group_needs_the_full_map_which_is_exact() -> None:
     data = rows()
     phases: list[str] = []
-    policy = Policy(1e-6, level="estimated")
-    outcome = forget(FAMILY, samples(data), data, torch.arange(120), policy, lambda phase, _: phases.append(phase))
-    assert [rung.name for rung in outcome.rungs] == ["influence", "newton"]
-    assert outcome.rungs[0].epsilon > 1e-6 >= outcome.certificate.epsilon
-    mean, covariance = exact_posterior(FAMILY, data[120:])
+    outcome = forget(FAMILY, samples(data), data, torch.arange(200), ESTIMATED, lambda phase, _: phases.append(phase))
+    assert [rung.name for rung in outcome.rungs] == ["reweight", "influence", "newton"]
+    assert outcome.rungs[1].epsilon > 1e-2 >= outcome.certificate.epsilon
+    assert outcome.certificate.constants.estimate < 1e-15
+    mean, covariance = exact_posterior(FAMILY, data[200:])
     gap = torch.linalg.solve(torch.linalg.cholesky(covariance), outcome.posterior.mean - mean)
     assert float(gap.norm()) < 4 * math.sqrt(2 / 2000)
-    assert phases == ["diagnostics", "influence", "newton", "done"]
+    assert phases == ["diagnostics", "reweight", "influence", "newton", "done"]
 
 
-@pytest.mark.parametrize("rung", ["influence", "newton"])
+@pytest.mark.parametrize("rung", ["reweight", "influence", "newton"])
 def test_a_rung_reports_the_gradient_it_reached(rung: RungName) -> None:
     data, steps = rows(), list[Step]()
     policy = Policy(1e-2, level="estimated", rungs=(rung,))
@@ -76,12 +102,11 @@ def test_a_rung_reports_the_gradient_it_reached(rung: RungName) -> None:
 
 def test_the_full_map_reaches_a_zero_gradient() -> None:
     data, steps = rows(), list[Step]()
-    policy = Policy(1e-6, level="estimated")
-    forget(FAMILY, mirrored(data), data, torch.arange(120), policy, on_step=steps.append)
+    forget(FAMILY, mirrored(data), data, torch.arange(200), WITHOUT_REWEIGHTING, on_step=steps.append)
     assert [step.rung for step in steps] == ["influence", "newton"]
     first, whole = (step.residual for step in steps)
     # Doing nothing leaves the whole gradient of the forgotten rows, the first order a part of it, the full map none.
-    assert gradient_norm(data[120:], exact_posterior(FAMILY, data)[0]) > first > 1e-3
+    assert gradient_norm(data[200:], exact_posterior(FAMILY, data)[0]) > first > 1e-3
     assert whole < 1e-9 * first
     assert steps[0].seconds < steps[1].seconds
 
@@ -100,23 +125,70 @@ def test_a_policy_that_requires_a_proof_needs_new_chains() -> None:
 
 def test_samples_that_are_too_wide_are_not_certified() -> None:
     data = rows()
-    policy = Policy(1e-2, level="estimated", rungs=("influence", "newton"))
+    policy = Policy(1e-2, level="estimated", rungs=("reweight", "influence", "newton"))
     outcome = forget(FAMILY, samples(data, width=1.5), data, torch.arange(3), policy)
     assert (outcome.certificate.level, outcome.policy_met) == ("none", False)
-    assert any("times as wide" in reason for reason in outcome.certificate.reasons)
+    assert any("passed their diagnostics" in reason for reason in outcome.certificate.reasons)
+    assert all("passed their diagnostics" in (rung.failure or "") for rung in outcome.rungs)
 
 
 def test_a_policy_without_a_rung_for_samples_fails() -> None:
     data = rows()
-    with pytest.raises(NumericalFailure, match="allow influence, newton or retrain"):
+    with pytest.raises(NumericalFailure, match="allow reweight, influence, newton or retrain"):
+        forget(FAMILY, samples(data), data, torch.arange(3), Policy(1.0, rungs=("warm",)))
+    with pytest.raises(NumericalFailure, match="'estimated' at most without retraining: allow the rung retrain"):
         forget(FAMILY, samples(data), data, torch.arange(3), Policy(1.0, rungs=("influence", "warm")))
+
+
+def worn(data: torch.Tensor) -> SampleSet:
+    """Return samples whose weights move the mean by three standard deviations, so that few are left."""
+    drawn, (mean, covariance) = samples(data), exact_posterior(FAMILY, data)
+    direction = torch.linalg.cholesky(covariance)[:, 0]
+    offset = drawn.samples - 3 * direction
+    return replace(drawn, samples=offset, log_weights=-3 * (offset - mean) @ torch.linalg.solve(covariance, direction))
+
+
+@pytest.mark.slow
+def test_worn_weights_lead_to_new_chains_which_start_afresh() -> None:
+    data = rows()
+    outcome = forget(FAMILY, worn(data), data, torch.arange(3), ESTIMATED)
+    assert [rung.name for rung in outcome.rungs] == ["reweight", "influence", "newton", "retrain"]
+    for rung in outcome.rungs[:-1]:
+        assert rung.failure is not None
+        assert rung.failure.startswith("the weights are worn out: ")
+        assert "new chains restore them" in rung.failure
+        assert rung.seconds < 0.5
+    assert (outcome.certificate.level, outcome.policy_met) == ("retrained", True)
+    assert not bool(outcome.posterior.log_weights.any())
+    again = forget(FAMILY, outcome.posterior, data[3:], torch.arange(1), ESTIMATED)
+    assert [rung.name for rung in again.rungs] == ["reweight"]
+
+
+def test_worn_weights_ask_for_the_rung_that_restores_them() -> None:
+    data = rows()
+    policy = Policy(1e-2, level="estimated", rungs=("reweight", "influence", "newton"))
+    with pytest.raises(NumericalFailure, match=r"influence, newton: the weights are worn out.*rung retrain"):
+        forget(FAMILY, worn(data), data, torch.arange(3), policy)
+
+
+def test_deletions_one_after_another_are_certified_together() -> None:
+    """A sequence that only weighs: its last certificate is that of one deletion of all the rows."""
+    data = rows()
+    policy = Policy(1.0, level="estimated", rungs=("reweight",))
+    sample_set, retained = samples(data), data
+    for _ in range(10):
+        outcome = forget(FAMILY, sample_set, retained, torch.arange(2), policy)
+        sample_set, retained = outcome.posterior, retained[2:]
+    at_once = forget(FAMILY, samples(data), data, torch.arange(20), policy)
+    assert torch.allclose(sample_set.log_weights, at_once.posterior.log_weights, rtol=0, atol=1e-10)
+    assert outcome.certificate.constants.estimate == pytest.approx(at_once.certificate.constants.estimate, rel=1e-9)
 
 
 def test_a_budget_ends_the_climb() -> None:
     data = rows()
     policy = Policy(1e-12, level="estimated", seconds=1e-9)
-    outcome = forget(FAMILY, samples(data), data, torch.arange(120), policy)
-    assert [rung.name for rung in outcome.rungs] == ["influence"]
+    outcome = forget(FAMILY, samples(data), data, torch.arange(200), policy)
+    assert [rung.name for rung in outcome.rungs] == ["reweight"]
     assert not outcome.policy_met
 
 

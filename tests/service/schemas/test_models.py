@@ -88,7 +88,10 @@ def test_a_family_of_another_package_is_accepted_by_its_entry_point(monkeypatch:
     ("policy", "reason"),
     [
         ({"level": "proved", "rungs": ["influence", "newton"]}, "ask for level 'estimated'"),
-        ({"level": "estimated", "rungs": ["warm"]}, "allow influence, newton or retrain"),
+        (
+            {"level": "estimated", "rungs": ["warm"]},
+            "samples have no rung 'warm': allow reweight, influence, newton or retrain",
+        ),
     ],
 )
 def test_a_policy_that_samples_cannot_meet_is_refused(policy: dict[str, Any], reason: str) -> None:
@@ -110,6 +113,16 @@ def test_a_policy_that_networks_cannot_meet_is_refused(policy: dict[str, Any], r
         MANIFESTS.validate_python(manifest("lenet5", policy={"epsilon": 1e-3, **policy}))
     allowed = {"epsilon": 1e-3, **policy, "rungs": [*policy["rungs"], "retrain"]}
     assert MANIFESTS.validate_python(manifest("lenet5", policy=allowed)).policy == Policy(**allowed)
+
+
+def test_a_variational_posterior_has_no_weights_to_change() -> None:
+    with pytest.raises(ValidationError, match="variational posteriors have no rung 'reweight': allow influence"):
+        MANIFESTS.validate_python(manifest(policy={"epsilon": 1e-3, "rungs": ["reweight"]}))
+    stored_earlier = {"epsilon": 1e-3, "level": "estimated", "rungs": ["influence", "newton"]}
+    assert MANIFESTS.validate_python(manifest(posterior="samples", policy=stored_earlier)).policy.rungs == [
+        "influence",
+        "newton",
+    ]
 
 
 def test_the_default_policy_allows_retraining_for_samples() -> None:
