@@ -89,21 +89,19 @@ def test_a_parameter_that_never_moved_does_not_pass() -> None:
 
 def test_large_models_are_checked_in_part_and_the_warning_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     draws = independent_draws(9, parameters=7)
-    checked = diagnostics._checked_parameters(7).tolist()
-    assert sorted(checked) == list(range(7))
-    draws[2, :, checked[3]] += 1.0
-    disagreement = diagnose(draws, draws)
-    assert disagreement.r_hat > 1.1
-    assert disagreement.warning is not None
-    assert "parameters only" not in disagreement.warning
+    assert diagnostics._checked_parameters(7).tolist() == list(range(7))
     monkeypatch.setattr(diagnostics, "_MAX_CHECKED_PARAMETERS", 3)
-    missed = diagnose(draws, draws)
-    assert missed.r_hat < 1.01
+    checked = diagnostics._checked_parameters(7).tolist()
+    missed = next(index for index in range(7) if index not in checked)
+    draws[2, :, missed] += 1.0
+    assert diagnose(draws, draws).ok
     draws[2, :, checked[2]] += 1.0
     result = diagnose(draws, draws)
     assert result.r_hat > 1.1
+    assert result.worst_parameter == checked[2]
     assert result.warning is not None
-    assert "of 3 of the 7 parameters only" in result.warning
+    assert f"parameter {checked[2]} (from 0, of 7): the chains disagree" in result.warning
+    assert result.warning.endswith("3 of the 7 parameters were checked")
 
 
 def test_even_steps_end_with_the_last_draw() -> None:
