@@ -42,15 +42,16 @@ def check_samples(likelihood: Likelihood, sample_set: SampleSet, data: Tensor) -
 
 
 def diagnose_samples(likelihood: Likelihood, sample_set: SampleSet, data: Tensor) -> Diagnostics:
-    """Test whether the samples can be draws of p(θ | data). Chains are truncated to the shortest one."""
-    draws = _by_chain(sample_set)
+    """Test whether the weighted samples can be draws of p(θ | data). Chains are truncated to the shortest one."""
+    draws = _by_chain(sample_set.samples, sample_set.chain)
+    log_weights = _by_chain(sample_set.log_weights, sample_set.chain)
     selected = evenly_spaced_draws(draws, min(draws.shape[1], _CHECKED_DRAWS))
     gradients = Potential(likelihood, data).gradients(selected.flatten(0, 1))
-    return diagnose(draws, gradients.view_as(selected))
+    return diagnose(draws, gradients.view_as(selected), log_weights)
 
 
-def _by_chain(sample_set: SampleSet) -> Tensor:
-    """Return the samples as (chains, length, p)."""
-    chains = [sample_set.samples[sample_set.chain == number] for number in sorted(set(sample_set.chain.tolist()))]
+def _by_chain(values: Tensor, chain: Tensor) -> Tensor:
+    """Return the values of the draws as (chains, length, …)."""
+    chains = [values[chain == number] for number in sorted(set(chain.tolist()))]
     length = min(len(chain) for chain in chains)
     return torch.stack([chain[:length] for chain in chains])

@@ -210,7 +210,7 @@ class _Weighed:
     def certificate(self, limit: float) -> Certificate:
         """Return the certificate of the draws as they are if it meets the limit, else that of the smaller reading."""
         draws = self._certificate("draws", self._divergence)
-        if draws.epsilon <= limit:
+        if draws.level != "none" and draws.epsilon <= limit:
             return draws
         weighted = self._certificate("weighted draws", self._picked_divergence)
         return min(draws, weighted, key=lambda certificate: certificate.epsilon)

@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 
+from ml.certify.importance import weigh_unmoved
 from ml.certify.sample_readiness import check_samples, diagnose_samples
 from ml.inference.diagnostics import diagnose, evenly_spaced_draws
 from ml.models.linear import LinearRegression
@@ -69,3 +70,16 @@ def test_samples_of_another_distribution_are_not_ready(changes: dict[str, float]
     assert readiness.levels == ()
     assert len(readiness.advice) == 1
     assert re.search(complaint, readiness.advice[0])
+
+
+def test_weighted_samples_are_diagnosed_by_their_weights() -> None:
+    """Draws given all rows, weighted for the retained ones: with their weights they pass, without them they do not."""
+    family = LinearRegression(2, noise_std=1.0, prior_std=1.0)
+    data = torch.randn(200, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    mean, covariance = exact_posterior(family, data)
+    noise = torch.randn(2000, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    even = SampleSet(mean + noise @ torch.linalg.cholesky(covariance).T, torch.arange(4).repeat_interleave(500))
+    weighted = weigh_unmoved(family, even, data[:30])
+    assert diagnose_samples(family, even, data).ok
+    assert not diagnose_samples(family, even, data[30:]).ok
+    assert diagnose_samples(family, weighted, data[30:]).ok
