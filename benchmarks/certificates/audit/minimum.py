@@ -57,8 +57,9 @@ def minimise(energy: Energy, start: Array) -> Minimum:
             at, previous = _sweep(energy, at), math.inf
             continue
         length = natural_length(step, at)
-        if length <= _CONVERGED and length > previous / 2:
-            return Minimum(at, _SAFETY * max(length, previous) + float(np.finfo(np.longdouble).eps) * len(at))
+        if length <= _CONVERGED and length >= previous / 2:
+            rounding = float(np.finfo(np.longdouble).eps) * natural_length(at, at)
+            return Minimum(at, _SAFETY * (max(length, previous) + rounding))
         at, previous = _damped(energy, at, step, length), length
     raise NoMinimum(f"no convergence in {_MAX_STEPS} Newton steps")
 
