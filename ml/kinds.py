@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ml.certify.network.readiness import check_network
-from ml.certify.readiness import Readiness, check_variational
+from ml.certify.readiness import Readiness
 from ml.certify.sample_readiness import check_samples
 from ml.errors import InvalidInput
 from ml.inference.network_training import converge_means
@@ -23,6 +23,7 @@ from ml.inference.variational import train
 from ml.ladder import network, samples, variational
 from ml.ladder.climb import OnProgress, OnStep, Outcome
 from ml.ladder.policy import Policy
+from ml.ladder.variational_readiness import check_variational
 from ml.models import Model
 from ml.models.family import Family
 from ml.models.network import Network

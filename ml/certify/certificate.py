@@ -21,6 +21,20 @@ class Assumption:
 
 
 @dataclass(frozen=True)
+class FreshStarts:
+    """Fresh starts of training beside the processed posterior.
+
+    `lower` of `tried` ended at a lower energy, on `rows` of the retained rows. The lowest is `lowest` nats below, on
+    all of them; 0 if none is.
+    """
+
+    tried: int
+    lower: int
+    lowest: float
+    rows: int
+
+
+@dataclass(frozen=True)
 class Certificate:
     """Bound in nats on the KL divergence between the processed posterior and the reference, or why there is none.
 
@@ -28,6 +42,10 @@ class Certificate:
     estimate. For a network it is an excess divergence; `direction` says over what. `epsilon_reverse` is the other
     direction, NaN where it is not computed. `constants` holds the numbers behind the bound: a frozen dataclass of its
     own for each method.
+
+    `elbo_distance` is the estimated KL divergence in nats between the reference and the optimum of the exact evidence
+    lower bound (ELBO): 0 where the energy is the ELBO itself, None where there is no such optimum or it was not
+    computed. `fresh_starts` is None where the energy has one minimum.
     """
 
     epsilon: float
@@ -40,6 +58,8 @@ class Certificate:
     constants: Any
     not_proved: tuple[str, ...]
     interval: tuple[float, float] | None = None
+    elbo_distance: float | None = None
+    fresh_starts: FreshStarts | None = None
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from ml.certify import Certificate
+from ml.certify.elbo_distance import state_elbo_distance
+from ml.certify.fresh_starts import state_fresh_starts
 from ml.certify.kantorovich import certify_expansion, certify_retrained
 from ml.errors import NumericalFailure
 from ml.forgetting.retained import retained_rows
@@ -61,7 +63,7 @@ def forget(
     family.check_data(retained)
     ladder = _Ladder(family, posterior, data, forgotten, retained, policy, progress, hessian)
     candidate, records = climb(ladder.rungs(), policy, progress, strongest="proved")
-    return conclude(ladder.certified(candidate), records, policy, progress, candidate.expansion.hessian)
+    return conclude(ladder.published(candidate), records, policy, progress, candidate.expansion.hessian)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -128,6 +130,16 @@ class _Ladder:
             return candidate
         certificate = certify_expansion(self.family, candidate.expansion, self.retained, candidate.newton)
         return _with_certificate(candidate, certificate)
+
+    def published(self, candidate: _Expanded) -> _Expanded:
+        """Certify the candidate. If it meets the policy, examine the reference that its certificate speaks of."""
+        candidate = self.certified(candidate)
+        if candidate.certificate is None or not candidate.meets(self.policy):
+            return candidate
+        certificate = state_elbo_distance(candidate.certificate, self.family, candidate.expansion, self.retained)
+        if certificate.level == "proved":  # a retrained posterior is its own reference
+            certificate = state_fresh_starts(certificate, self.family, candidate.expansion, self.retained)
+        return replace(candidate, certificate=certificate)
 
     def _candidate(self, expansion: Expansion, steps: int = 1) -> _Expanded:
         """Return the candidate, with a certificate unless that could not meet the policy."""

@@ -52,7 +52,8 @@ class MeanFieldGaussian:
         return float(gaussian_kl(other.mean - self.mean, self.std, other.std).sum())
 
     def to_bytes(self) -> bytes:
-        return save({"mean": self.mean.contiguous(), "std": self.std.contiguous()})
+        """Return a safetensors file, which holds each tensor in memory of its own; hence the clone."""
+        return save({"mean": self.mean.contiguous(), "std": self.std.clone(memory_format=torch.contiguous_format)})
 
     @classmethod
     def from_bytes(cls, content: bytes) -> MeanFieldGaussian:

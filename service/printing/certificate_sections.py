@@ -19,7 +19,7 @@ from service.printing.wording import (
     format_settings,
     show_hidden,
 )
-from vocabulary.bound import Assumption, Rung
+from vocabulary.bound import Assumption, FreshStarts, Rung
 from vocabulary.certificate import CertificatePredicate, CertificateStatement
 from vocabulary.families import is_network
 
@@ -50,6 +50,8 @@ def bound_section(predicate: CertificatePredicate) -> Section:
         ("Other direction", None if bound.epsilon_reverse is None else format_nats(bound.epsilon_reverse)),
         (f"What is {participle}", None if bound.direction is None else show_hidden(bound.direction)),
         ("Reference", None if bound.reference is None else show_hidden(bound.reference)),
+        ("Reference to optimum of ELBO", _describe_elbo_distance(bound.elbo_distance)),
+        ("Fresh starts", None if bound.fresh_starts is None else _describe_fresh_starts(bound.fresh_starts)),
         ("Level", f"{bound.level}: {LEVELS[bound.level]}"),
         ("Policy", f"at most {format_nats(policy.epsilon)}, at level {policy.level} or stronger"),
         ("Records retained", None if bound.n_retained is None else format_number(bound.n_retained)),
@@ -108,6 +110,20 @@ _EXCESS = (
 _POLICY_EXPLAINED = (
     "The policy, set before the work began, limits how large it may be and says which level of certainty is required."
 )
+
+
+def _describe_elbo_distance(distance: float | None) -> str | None:
+    if distance is None:
+        return None
+    return (
+        f"{format_nats(distance)}, estimated; part of no bound" if distance else "0 nats: the energy is the exact ELBO"
+    )
+
+
+def _describe_fresh_starts(starts: FreshStarts) -> str:
+    if starts.lower == 0:
+        return f"none of {starts.tried} ended lower"
+    return f"{starts.lower} of {starts.tried} ended lower, by up to {format_nats(starts.lowest)}"
 
 
 def _describe_removal(predicate: CertificatePredicate) -> str:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ml.certify.certificate import FreshStarts
 from ml.certify.kantorovich import certify_expansion
 from ml.errors import InvalidInput, NumericalFailure
 from ml.forgetting.variational import influence_step
@@ -53,6 +54,26 @@ def test_errors_of_a_hundred_deletions_do_not_add_up(scene: Scene) -> None:
         assert outcome.certificate.epsilon <= 1e-6
     retrained = train(scene.family, data, scene.start, tolerance=0.0).posterior
     assert posterior.kl(retrained) <= outcome.certificate.epsilon
+
+
+def test_a_certificate_that_meets_the_policy_says_what_is_known_of_its_reference(scene: Scene) -> None:
+    """The best minimum of the paper's mixture: fresh starts end in it, too, or above."""
+    certificate = forget(scene.family, scene.posterior, scene.data, torch.arange(20), Policy(1e-6)).certificate
+    assert certificate.elbo_distance == 0
+    assert certificate.fresh_starts == FreshStarts(tried=4, lower=0, lowest=0.0, rows=1000)
+    assert any("None of 4 fresh starts" in sentence for sentence in certificate.not_proved)
+
+
+def test_a_certificate_that_misses_the_policy_has_no_reference_to_examine(scene: Scene) -> None:
+    policy = Policy(1e-12, rungs=("influence",))
+    certificate = forget(scene.family, scene.posterior, scene.data, torch.arange(20), policy).certificate
+    assert (certificate.elbo_distance, certificate.fresh_starts) == (None, None)
+
+
+def test_a_retrained_posterior_is_its_own_reference(scene: Scene) -> None:
+    policy = Policy(1e-6, level="retrained", rungs=("retrain",))
+    certificate = forget(scene.family, scene.posterior, scene.data, torch.arange(20), policy).certificate
+    assert (certificate.level, certificate.elbo_distance, certificate.fresh_starts) == ("retrained", 0, None)
 
 
 def test_a_generous_policy_stops_at_the_influence_step(scene: Scene) -> None:
@@ -187,6 +208,7 @@ def test_a_given_hessian_saves_a_pass_and_changes_nothing(
 
     expand = GaussianMixture.expand
     monkeypatch.setattr(GaussianMixture, "expand", counting)
+    monkeypatch.setattr(variational, "state_fresh_starts", lambda certificate, *_: certificate)
     outcome = forget(scene.family, trained.posterior, scene.data, forgotten, Policy(1e-9), hessian=trained.hessian)
     assert set(expanded) == {2000 - removed}
     assert torch.equal(outcome.posterior.flat(), expected.posterior.flat())
@@ -213,6 +235,7 @@ def test_a_large_group_is_swept_before_newton_and_a_small_one_is_not(
 
     sweep = GaussianMixture.sweep
     monkeypatch.setattr(GaussianMixture, "sweep", counting)
+    monkeypatch.setattr(variational, "state_fresh_starts", lambda certificate, *_: certificate)
     forget(scene.family, scene.posterior, scene.data, torch.arange(500), Policy(1e-9))
     assert swept == []
     forget(scene.family, scene.posterior, scene.data, torch.arange(501), Policy(1e-9))
@@ -294,8 +317,9 @@ def test_a_model_at_a_saddle_cannot_forget_by_influence(scene: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_deletions_in_sequence_equal_deletions_at_once(scene: Scene) -> None:
+def test_deletions_in_sequence_equal_deletions_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand deletions: errors do not add up, since each is certified on the rows retained then."""
+    monkeypatch.setattr(variational, "state_fresh_starts", lambda certificate, *_: certificate)
     posterior, data, order = (
         scene.posterior,
         scene.data,

@@ -55,6 +55,12 @@ def test_bytes_round_trip_exactly_and_are_reproducible() -> None:
     assert torch.equal(back.std, POSTERIOR.std)
 
 
+def test_mean_and_std_may_be_one_tensor() -> None:
+    shared = MeanFieldGaussian(POSTERIOR.std, POSTERIOR.std)
+    back = MeanFieldGaussian.from_bytes(shared.to_bytes())
+    assert torch.equal(back.flat(), shared.flat())
+
+
 def test_bytes_of_a_view_hold_the_view_alone() -> None:
     view = MeanFieldGaussian(POSTERIOR.mean.T, POSTERIOR.std.T)
     assert torch.equal(MeanFieldGaussian.from_bytes(view.to_bytes()).mean, POSTERIOR.mean.T)

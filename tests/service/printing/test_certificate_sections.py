@@ -63,6 +63,21 @@ def test_an_interval_is_printed_where_there_is_one() -> None:
     assert facts_of(bound_section(with_interval))["Interval, 95 %"] == "1.000e-09 nats to 2.500e-07 nats"
 
 
+def test_what_is_known_of_the_reference_is_printed() -> None:
+    earlier = facts_of(bound_section(predicate()))
+    assert not {"Reference to optimum of ELBO", "Fresh starts"} & earlier.keys()
+    starts = {"tried": 4, "lower": 2, "lowest": 12.0, "rows": 36}
+    stated = predicate(lambda content: content["bound"].update(elbo_distance=1.5e-4, fresh_starts=starts))
+    facts = facts_of(bound_section(stated))
+    assert facts["Reference to optimum of ELBO"] == "1.500e-04 nats, estimated; part of no bound"
+    assert facts["Fresh starts"] == "2 of 4 ended lower, by up to 1.200e+01 nats"
+    none = {"tried": 4, "lower": 0, "lowest": 0.0, "rows": 36}
+    exact = predicate(lambda content: content["bound"].update(elbo_distance=0.0, fresh_starts=none))
+    facts = facts_of(bound_section(exact))
+    assert facts["Reference to optimum of ELBO"] == "0 nats: the energy is the exact ELBO"
+    assert facts["Fresh starts"] == "none of 4 ended lower"
+
+
 def test_an_estimate_is_not_called_a_bound_and_that_of_a_network_no_divergence() -> None:
     estimate = bound_section(predicate(at_level("estimated")))
     assert {"Estimate (epsilon)", "What is estimated"} < facts_of(estimate).keys()
