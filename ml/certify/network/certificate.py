@@ -82,7 +82,7 @@ class CertificationRecipe:
     draws: int = 32
     rows: int = 2048
     held_out_rows: int = 16384
-    max_products: int = 26
+    max_products: int = 100  # LeNet-5 takes about 75
     theorem_rows: int = 256
     max_unsolved: float = 0.3
     max_nonlinear: float = 0.5
