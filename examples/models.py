@@ -83,7 +83,7 @@ def examples() -> Iterator[Example]:
     linear = torch.cat([features, signal], 1)
     yield Example("linear-regression", {"dimensions": 2, "noise_std": 1.0, "prior_std": 1.0}, linear)
     logistic = torch.cat([features, (signal > 0).double()], 1)
-    yield Example("logistic-regression", {"dimensions": 2, "prior_std": 1.0, "draws": 16, "seed": 0}, logistic)
+    yield Example("logistic-regression", {"dimensions": 2, "prior_std": 1.0}, logistic)
     softmax = torch.cat([features, (signal > -1).double() + (signal > 1).double()], 1)
     config = {"dimensions": 2, "classes": 3, "prior_std": 1.0, "draws": 16, "seed": 0}
     yield Example("softmax-regression", config, softmax)

@@ -7,9 +7,10 @@ A new built-in family is a configuration class and an entry of `FAMILIES` in thi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -40,10 +41,17 @@ class FamilyConfig(BaseModel, ABC):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
     max_parameters: ClassVar[int] = MAX_PARAMETERS
     reason_for_limit: ClassVar[str] = "a worker keeps the Hessian of all of them"
+    retired_keys: ClassVar[frozenset[str]] = frozenset()
+    """Keys of earlier versions, which are accepted and dropped."""
 
     @property
     @abstractmethod
     def layout(self) -> Layout: ...
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_retired_keys(cls, config: Any) -> Any:
+        return without_keys(config, cls.retired_keys) if isinstance(config, Mapping) else config
 
     @model_validator(mode="after")
     def _check_parameter_count(self) -> FamilyConfig:
@@ -80,10 +88,10 @@ class LinearRegressionConfig(FamilyConfig):
 class LogisticRegressionConfig(FamilyConfig):
     """p(y=1) = 1/(1+exp(-xᵀθ)). Rows are the features and the label 0 or 1 last."""
 
+    # Noise over which expectations were averaged before they were computed exactly.
+    retired_keys: ClassVar[frozenset[str]] = frozenset({"draws", "seed"})
     dimensions: Count
     prior_std: Scale
-    draws: Draws
-    seed: Seed
 
     @property
     def layout(self) -> Layout:
@@ -154,6 +162,15 @@ FAMILIES: dict[str, BuiltInFamily] = {
     "lenet5": BuiltInFamily(LeNet5Config, "ml.models.lenet:LeNet5"),
 }
 """The built-in families by name."""
+
+
+def without_keys(config: Mapping[str, Any], keys: frozenset[str]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in keys}
+
+
+def current_config(family: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration, perhaps stored by an earlier version, without the keys that its family has retired."""
+    return without_keys(config, FAMILIES[family].config.retired_keys if family in FAMILIES else frozenset())
 
 
 def is_network(family: str) -> bool:

@@ -160,7 +160,7 @@ def _thin_class(label: Tensor, rare: int) -> Tensor:
 
 CASES = {
     "linear-regression": Case({"dimensions": 5, "noise_std": 1.0, "prior_std": 1.0}, _linear),
-    "logistic-regression": Case({"dimensions": 5, "prior_std": 1.0, "draws": 10, "seed": 0}, _logistic),
+    "logistic-regression": Case({"dimensions": 5, "prior_std": 1.0}, _logistic),
     "softmax-regression": Case({"dimensions": 6, "classes": 3, "prior_std": 1.0, "draws": 6, "seed": 0}, _softmax),
     "gaussian-mixture": Case({"components": 4, "dimensions": 2, "prior_std": 1.0}, _mixture, convex=False),
 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from ml.errors import InvalidInput
 from ml.models.family import Expansion, Family, Rounding
 from ml.models.network import Network
-from vocabulary.families import entry_points_by_family
+from vocabulary.families import current_config, entry_points_by_family
 
 __all__ = ["Expansion", "Family", "Model", "Network", "Rounding", "build", "build_family"]
 
@@ -20,7 +20,7 @@ def build(family: str, config: Mapping[str, object]) -> Model:
         raise InvalidInput(f"unknown model family {family!r}: choose one of {sorted(available)}")
     constructor = available[family].load()
     try:
-        arguments = inspect.signature(constructor).bind(**config)
+        arguments = inspect.signature(constructor).bind(**current_config(family, config))
     except TypeError as error:
         raise InvalidInput(f"configuration of {family!r} does not fit ({error}): correct its keys") from error
     model: Model = constructor(*arguments.args, **arguments.kwargs)

@@ -1,13 +1,25 @@
 """Bayesian logistic regression: p(y=1 | x, θ) = 1/(1+e^(-xᵀθ)), θ ~ N(0, prior_std² I). The label 0 or 1 comes last.
 
-q(θ) = N(μ, diag σ²), with frozen noise (`frozen_noise`). With ℓ the log-loss and a = (x, x∘ε_t), so that xᵀθ_t = aᵀλ
+q(θ) = N(μ, diag σ²). Under q, xᵀθ is N(xᵀμ, v²) with v = |x∘σ|. So the expected log-loss of a row is an integral over
+one z ~ N(0, 1), which `logistic_expectations` computes to rounding accuracy, and F is the negative ELBO itself. With
+f(t) = log(1+e^t), t = ±xᵀμ + vz (+ if y = 0), y = x²∘σ and e = y/v
 
-    F(λ) = (1/M) Σ_t Σ_i ℓ(a_itᵀλ, y_i) + KL(q_λ ‖ prior)
-    ∇F  = (1/M) Σ ℓ' a   + ∇KL                 ℓ'  = p - y
-    ∇²F = (1/M) Σ ℓ'' aaᵀ + ∇²KL               ℓ'' = p(1-p)           ℓ''' = p(1-p)(1-2p)
+    F(μ, σ) = Σ E f(t) + KL(q ‖ prior)       ∂_μ = ±Σ E f' x       ∂_σ = Σ E f'' y
+    ∇²F = Σ E f'' (±x, ze)(±x, ze)ᵀ + E f'' diag(0, x² - e²)  =  Σ E f'' [(x, 0)(x, 0)ᵀ + diag(0, x²)]
+          ± E f''z [(x, 0)(0, e)ᵀ + (0, e)(x, 0)ᵀ] + E f''(z²-1) (0, e)(0, e)ᵀ          each with its part of ∇²KL
 
-ℓ is convex and its argument linear in λ, and the KL has curvature of at least 1/prior_std² in every direction. So F has
-one minimum, which any training reaches and which a certificate refers to.
+by Stein's identity, E f' z = v E f''. F is jointly convex: E f(a + vz) is convex in (a, v), since f is and its argument
+is linear; it does not fall with v, as ∂_v = E f'z ≥ 0; and v is a norm of x∘σ. The KL has curvature of at least
+1/prior_std² in every direction. So F has one minimum, which any training reaches and which a certificate refers to.
+
+Third derivative, in scaled coordinates, with x for x∘scale. Along a unit direction (p, q), let α = ±xᵀp, β = eᵀq and
+b = α + βz be the change of t, and c = |x∘q|² - β² ≥ 0. By Stein's identity once more, a row contributes
+
+    E f'''(t) (b³ + 3cb)        with  |b| ≤ |x|√(1+z²)  and  β² + c = |x∘q|²
+
+(for θ = μ + σ∘ε the change of t is x·(p + q∘ε), which given z is Gaussian of mean b and variance c). On a ball of
+radius R, t moves by at most |x|R√(1+z²), and `logistic_bounds` has A and B with which this is at most |x|(Aα² +
+B|x∘q|²).
 """
 
 from __future__ import annotations
@@ -15,55 +27,89 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from ml.models import checks, regression
-from ml.models.family import Expansion, Rounding
-from ml.models.frozen_noise import check_draws, frozen_noise, pull_back, pull_back_curvature
+from ml.models.family import Expansion, Rounding, width_scale
+from ml.models.logistic_bounds import third_bounds
+from ml.models.logistic_expectations import (
+    MOST_NODES,
+    QUADRATURE_ERROR,
+    Expectations,
+    expect,
+    expect_slopes,
+)
 from ml.models.newton import newton_step
 from ml.models.regression import WeightPrior
 from ml.numerics.rounding import gamma
 from ml.posteriors.mean_field import MeanFieldGaussian
 
-_CHUNK_ENTRIES = 2**20  # in the largest intermediate tensor, (draws·dimensions, rows): 8 MB
+_CHUNK_ROWS = 2048
 _LARGEST_NOISE = 1e-3  # above it, errors are no longer first order
-_LARGEST_THIRD = 1 / (6 * math.sqrt(3))  # maximum of |ℓ'''|, at p = ½ ± 1/√12
-_LARGEST_FOURTH = 1 / 8  # maximum of |ℓ''''| = p(1-p)|1 - 6p(1-p)|, at p = ½
+_SMALLEST_WIDTH = 1e-150  # its square is a normal number
 
 
 @dataclass(frozen=True, eq=False)
-class LossTerms:
-    """Loss of some rows under every draw, and its derivatives. All but `features` are (rows, draws)."""
+class Rows:
+    """Some rows under a posterior. All but the features and their squares are vectors."""
 
-    features: Tensor  # (rows, dimensions)
-    negative_margin: Tensor  # (1-2y) aᵀλ: positive where the row is misclassified
-    residual: Tensor  # ℓ' = (1-2y)/(1 + e^-negative_margin), which keeps its digits where p is near y
-    curvature: Tensor  # ℓ''
-    length: Tensor  # |a|
-    error: Tensor  # bound on the rounding of aᵀλ
+    features: Tensor
+    squares: Tensor  # x²
+    sign: Tensor  # 1 if y = 0, -1 if y = 1
+    centre: Tensor  # ±xᵀμ: positive where the row is misclassified
+    width: Tensor  # v
+    length: Tensor  # |x| in scaled coordinates
+    error: Tensor  # bound on the rounding of the centre, and of the width
 
-    def sizes(self) -> Tensor:
-        """Σ|a|ℓ''e, Σ|a||ℓ'|, Σ|a|²ℓ''e and Σ|a|²ℓ'', the terms of the rounding bound."""
-        weighted = self.length * self.curvature
-        noise = weighted * self.error
-        terms = (noise, self.length * self.residual, noise * self.length, weighted * self.length)
-        return torch.stack([term.abs().sum() for term in terms])
+    def gradient(self, residual: Tensor, curvature: Tensor) -> Tensor:
+        """Return Σ ±E f' x, then Σ E f'' x²."""
+        return torch.cat([(self.sign * residual) @ self.features, curvature @ self.squares])
+
+    def curvature(self, expected: Expectations) -> Tensor:
+        """Return the rows' part of the Hessian without the factors σ, and without Σ E f'' diag(0, x²)."""
+        width = self.width.clamp(min=_SMALLEST_WIDTH)
+        cross, stretch = self.sign * expected.cross / width, expected.stretch / width.square()
+        weighted = torch.cat([_scale(expected.curvature, self.features), _scale(cross, self.squares)], 1)
+        upper = self.features.T @ weighted
+        lower = self.squares.T @ _scale(stretch, self.squares)
+        return torch.cat([upper, torch.cat([upper[:, len(lower) :].T, lower], 1)])
+
+    def sizes(self, expected: Expectations) -> Tensor:
+        """Return the four sums of the rounding bound: noise and absolute values, of the gradient and of the Hessian."""
+        squared_length, bounded_width = 3 * self.length.square(), self.width.clamp(max=4)
+        hessian_noise = expected.wide_size * self.error * (4 / self.width.clamp(min=4))
+        return torch.stack(
+            [
+                self.length.dot((1 + bounded_width) * (expected.size * self.error + QUADRATURE_ERROR)),
+                self.length.dot(expected.residual + self.width * expected.size),
+                squared_length.dot(hessian_noise + QUADRATURE_ERROR),
+                squared_length.dot(expected.size),
+            ]
+        )
+
+    def third_bounds(self, radius: float) -> tuple[Tensor, Tensor]:
+        """Return |x|A and |x|B of each row."""
+        mean_bound, width_bound = third_bounds(self.centre, self.width, self.length * radius + self.error)
+        factor = self.length * (1 + gamma(self.features.shape[1] + MOST_NODES + 64))
+        return factor * mean_bound, factor * width_bound
 
 
 @dataclass(frozen=True)
 class LogisticRegression:
     dimensions: int
     prior_std: float
-    draws: int
-    seed: int
+    convex: ClassVar[bool] = True
+    energy_name: ClassVar[str] = (
+        "the negative evidence lower bound (ELBO), its expectations computed by quadrature to rounding accuracy"
+    )
 
     def __post_init__(self) -> None:
         checks.check_count("dimensions", self.dimensions)
         checks.check_scale("prior_std", self.prior_std)
-        check_draws(self.draws, self.seed)
 
     @property
     def parameter_count(self) -> int:
@@ -97,89 +143,79 @@ class LogisticRegression:
         return newton_step(self, self.expand(posterior, data), data).posterior
 
     def expand(self, posterior: MeanFieldGaussian, data: Tensor) -> Expansion:
-        noise = self._noise(data)
-        energy, gradient, curvature = self._prior.expand(posterior)
-        gradients = noise.new_zeros(self.draws, self.dimensions)
-        curvatures = noise.new_zeros(self.draws, self.dimensions, self.dimensions)
-        sizes, error = noise.new_zeros(4), 0.0
-        for chunk in self._loss_terms(posterior, data):
-            energy -= float(logsigmoid(-chunk.negative_margin).sum()) / self.draws
-            gradients += chunk.residual.T @ chunk.features
-            curvatures += _gram(chunk.features, chunk.curvature)
-            sizes += chunk.sizes()
-            error = max(error, float(chunk.error.max()))
-        gradient += pull_back(noise, gradients)
-        hessian = pull_back_curvature(noise, curvatures)
-        hessian.diagonal().add_(curvature)
-        rounding = self._rounding(posterior, len(data), sizes / self.draws, error)
-        return Expansion(posterior, energy, gradient, hessian, rounding)
+        energy, prior_gradient, prior_curvature = self._prior.expand(posterior)
+        gradient, hessian = _zeros(posterior, 1), _zeros(posterior, 2)
+        sizes, error = data.new_zeros(4), 0.0
+        for rows in self._split(posterior, data):
+            expected = expect(rows.centre, rows.width)
+            energy += float(expected.loss.sum())
+            gradient += rows.gradient(expected.residual, expected.curvature)
+            hessian += rows.curvature(expected)
+            sizes += rows.sizes(expected)
+            error = max(error, float(rows.error.max()))
+        factor = _width_factor(posterior)
+        hessian *= factor.unsqueeze(1) * factor
+        hessian.diagonal().add_(prior_curvature)
+        hessian.diagonal()[self.dimensions :] += gradient[self.dimensions :]  # Σ E f'' x²
+        rounding = self._rounding(posterior, len(data), sizes, error)
+        return Expansion(posterior, energy, factor * gradient + prior_gradient, (hessian + hessian.T) / 2, rounding)
 
     def group_gradient(self, posterior: MeanFieldGaussian, group: Tensor) -> Tensor:
-        noise = self._noise(group)
-        gradients = torch.zeros_like(noise)
-        for chunk in self._loss_terms(posterior, group):
-            gradients += chunk.residual.T @ chunk.features
-        return pull_back(noise, gradients)
+        gradient = _zeros(posterior, 1)
+        for rows in self._split(posterior, group):
+            gradient += rows.gradient(*expect_slopes(rows.centre, rows.width))
+        return _width_factor(posterior) * gradient
 
     def lipschitz(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
-        """Return a bound of ‖∇³F‖ on the ball of that radius R.
-
-        There aᵀλ moves by at most |a|R, so |ℓ'''| is at most c = min(|ℓ'''| + |a|R/8, 1/(6√3)). Along a unit v one row
-        and draw contribute |ℓ'''||aᵀv|³ ≤ c|a| (aᵀv)²: the quadratic form of c|a| aaᵀ.
-        """
-        noise = self._noise(data)
-        weighted_grams = noise.new_zeros(self.draws, self.dimensions, self.dimensions)
-        total = 0.0
-        for chunk in self._loss_terms(posterior, data):
-            third = chunk.curvature * (chunk.negative_margin / 2).tanh().abs()
-            worst = third + _LARGEST_FOURTH * (chunk.length * radius + chunk.error) + gamma(64)
-            weight = worst.clamp(max=_LARGEST_THIRD) * chunk.length * (1 + gamma(self.dimensions + 64))
-            weighted_grams += _gram(chunk.features, weight)
-            total += float((weight * chunk.length.square()).sum()) / self.draws
+        """Return the largest eigenvalue of the quadratic form in the module's docstring and the prior's part."""
+        scale, total = width_scale(posterior), 0.0
+        form = _zeros(posterior, 2)
+        mean_block, width_diagonal = form[: self.dimensions, : self.dimensions], form.diagonal()[self.dimensions :]
+        for rows in self._split(posterior, data):
+            mean_bound, width_bound = rows.third_bounds(radius)
+            mean_block += rows.features.T @ _scale(mean_bound, rows.features)
+            width_diagonal += width_bound @ rows.squares
+            total += float(torch.maximum(mean_bound, width_bound).dot(rows.length.square()))
+        mean_block *= scale.unsqueeze(1) * scale
+        width_diagonal *= scale.square()
         slack = gamma(self._depth(len(data))) * total
-        return regression.third_derivative(
-            pull_back_curvature(noise, weighted_grams), slack, self._prior.third_derivative(posterior, radius)
-        )
+        return regression.third_derivative((form + form.T) / 2, slack, self._prior.third_derivative(posterior, radius))
 
     @property
     def _prior(self) -> WeightPrior:
         return WeightPrior(self.prior_std)
 
-    def _noise(self, data: Tensor) -> Tensor:
-        return frozen_noise(self.draws, self.dimensions, self.seed, data.device)
-
-    def _loss_terms(self, posterior: MeanFieldGaussian, data: Tensor) -> Iterator[LossTerms]:
-        """Yield the loss terms in chunks of rows, which bounds memory."""
-        noise = self._noise(data)
-        theta = posterior.mean + posterior.std * noise
-        size = posterior.mean.abs() + posterior.std * noise.abs()
-        for rows in torch.split(data, self._chunk_rows):
-            features, sign = rows[:, :-1], 1 - 2 * rows[:, -1:]
-            negative_margin = sign * (features @ theta.T)
-            error_probability = negative_margin.sigmoid()
-            yield LossTerms(
+    def _split(self, posterior: MeanFieldGaussian, data: Tensor) -> Iterator[Rows]:
+        """Yield the rows in chunks, which bounds memory."""
+        squared_scale, unit = width_scale(posterior).square(), gamma(self.dimensions + 16)
+        for chunk in torch.split(data, _CHUNK_ROWS):
+            features, sign = chunk[:, :-1].contiguous(), 1 - 2 * chunk[:, -1]
+            squares = features.square()
+            width = (squares @ posterior.std.square()).sqrt()
+            yield Rows(
                 features,
-                negative_margin,
-                sign * error_probability,
-                error_probability * (-negative_margin).sigmoid(),
-                (features.square() @ (1 + noise.square()).T).sqrt(),
-                gamma(self.dimensions + 16) * (features.abs() @ size.T),
+                squares,
+                sign,
+                sign * (features @ posterior.mean),
+                width,
+                (squares @ squared_scale).sqrt(),
+                unit * (features.abs() @ posterior.mean.abs() + width),
             )
 
-    @property
-    def _chunk_rows(self) -> int:
-        return max(1, _CHUNK_ENTRIES // (self.draws * self.dimensions))
-
     def _depth(self, rows: int) -> int:
-        """Return how many roundings a sum over rows and draws goes through, those of its terms included."""
-        return min(rows, self._chunk_rows) + math.ceil(rows / self._chunk_rows) + self.draws + 64
+        """Return how many roundings a sum over nodes and rows goes through, those of its terms included."""
+        return min(rows, _CHUNK_ROWS) + math.ceil(rows / _CHUNK_ROWS) + 2 * self.dimensions + MOST_NODES + 128
 
     def _rounding(self, posterior: MeanFieldGaussian, rows: int, sizes: Tensor, error: float) -> Rounding:
-        """Return the a-priori error of an expansion; `error` is the largest e.
+        """Return the a-priori error of an expansion; `error` is the largest e of a row.
 
-        If aᵀλ is off by e, then ℓ' and ℓ'' are off by ℓ''e, to first order, and by a few roundings of their own. So the
-        rows' errors are at most (1/M) Σ |a|(ℓ''e + γ|ℓ'|) for the gradient and (1/M) Σ |a|² ℓ''(e + γ) for the Hessian,
-        where γ counts the depth of the sum. The factor 2 covers higher orders.
+        If ±xᵀμ and v are off by at most e, then E f' is off by at most e E f''(1+z²), to first order, and E f'', E f''z
+        and E f''(z²-1) by at most e E f''(1+z²)², since |f'''| ≤ f'' and |z|, |z²-1| ≤ 1+z². For v > 4 these three are
+        off by 4/v of that at most: φ(z)/v with z = (s-b)/v changes by at most (1+z²)(2e/v) times itself. The roundings
+        of the sums are γE f' and γE f''(1+z²). As |y| ≤ v|x|, the gradient of a row changes by |x| times the error of
+        E f' and v|x| times that of E f'', with one factor 1+z² less. Its Hessian changes by 3|x|² times the errors:
+        2|x|² for the products of (x, 0) and (0, e), since |e| ≤ |x|, and |x|² for the diagonal. The factor 2 covers
+        higher orders, and the errors of the bound itself.
         """
         if not error <= _LARGEST_NOISE:
             return Rounding(math.inf, math.inf)
@@ -191,7 +227,14 @@ class LogisticRegression:
         )
 
 
-def _gram(features: Tensor, weights: Tensor) -> Tensor:
-    """Return Σ_i weights_it x_i x_iᵀ for each draw, by one product: (draws, dimensions, dimensions)."""
-    weighted = features.T * weights.T.unsqueeze(1)
-    return (weighted.flatten(0, 1) @ features).view(*weighted.shape[:2], -1)
+def _scale(weights: Tensor, matrix: Tensor) -> Tensor:
+    return weights.unsqueeze(1) * matrix
+
+
+def _zeros(posterior: MeanFieldGaussian, order: int) -> Tensor:
+    return posterior.mean.new_zeros((2 * len(posterior.mean),) * order)
+
+
+def _width_factor(posterior: MeanFieldGaussian) -> Tensor:
+    """Return 1 for each mean and σ for each width: y is x² times σ."""
+    return torch.cat([torch.ones_like(posterior.std), posterior.std])

@@ -40,7 +40,7 @@ EXAMPLE = {
         "name": "churn",
         "family": "logistic-regression",
         "posterior": "samples",
-        "config": {"dimensions": 12, "prior_std": 1.0, "draws": 32, "seed": 0},
+        "config": {"dimensions": 12, "prior_std": 1.0},
         "policy": {"epsilon": 0.01, "level": "estimated"},
     },
     "location": {

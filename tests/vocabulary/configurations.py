@@ -7,7 +7,7 @@ from typing import Any
 CONFIGS: dict[str, dict[str, Any]] = {
     "gaussian-mixture": {"components": 3, "dimensions": 2, "prior_std": 1.0},
     "linear-regression": {"dimensions": 4, "noise_std": 0.5, "prior_std": 1.0},
-    "logistic-regression": {"dimensions": 4, "prior_std": 1.0, "draws": 8, "seed": 3},
+    "logistic-regression": {"dimensions": 4, "prior_std": 1.0},
     "softmax-regression": {"dimensions": 4, "classes": 3, "prior_std": 1.0, "draws": 8, "seed": 3},
     "mlp": {"dimensions": 4, "hidden": 5, "classes": 3, "prior_std": 0.5},
     "lenet5": {"prior_std": 0.5},

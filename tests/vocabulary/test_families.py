@@ -13,7 +13,15 @@ from ml.models.network import Network
 from service.schemas.models import BuiltInManifest, manifest_union
 from tests.vocabulary.configurations import CONFIGS
 from vocabulary import families
-from vocabulary.families import FAMILIES, BuiltInFamily, FamilyConfig, Scale, entry_points_by_family, is_network
+from vocabulary.families import (
+    FAMILIES,
+    BuiltInFamily,
+    FamilyConfig,
+    Scale,
+    current_config,
+    entry_points_by_family,
+    is_network,
+)
 from vocabulary.layouts import Layout
 
 NETWORK_ROWS: dict[str, Any] = {"min_rows": 64, "row_types": ("float64", "float32")}
@@ -78,14 +86,21 @@ def test_a_new_family_is_one_table_entry_and_one_implementation(monkeypatch: pyt
         ("gaussian-mixture", {"components": 100, "dimensions": 100}, "10000 parameters; a worker keeps the Hessian"),
         ("softmax-regression", {"dimensions": 4000}, "12000 parameters; a worker keeps the Hessian .* at most 8192"),
         ("mlp", {"dimensions": 999_999, "hidden": 2}, "parameters; a worker keeps dozens of draws .* at most 1000000"),
-        ("logistic-regression", {"draws": 7}, "multiple of 2"),
-        ("logistic-regression", {"seed": 1 << 53}, "less than 9007199254740992"),
+        ("softmax-regression", {"draws": 7}, "multiple of 2"),
+        ("softmax-regression", {"seed": 1 << 53}, "less than 9007199254740992"),
         ("lenet5", {"depth": 5}, "Extra inputs are not permitted"),
     ],
 )
 def test_a_configuration_outside_the_limits_is_refused(family: str, change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         FAMILIES[family].config(**{**CONFIGS[family], **change})
+
+
+def test_retired_keys_are_dropped_from_new_and_from_stored_configurations() -> None:
+    stored = {**CONFIGS["logistic-regression"], "draws": 7, "seed": -1}
+    assert FAMILIES["logistic-regression"].config(**stored).model_dump() == CONFIGS["logistic-regression"]
+    assert current_config("logistic-regression", stored) == CONFIGS["logistic-regression"]
+    assert current_config("softmax-regression", stored) == current_config("poisson", stored) == stored
 
 
 def test_only_built_in_networks_count_as_networks() -> None:

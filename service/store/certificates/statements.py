@@ -41,6 +41,7 @@ from vocabulary.certificate import (
     Subject,
 )
 from vocabulary.effects import Effects
+from vocabulary.families import current_config
 from vocabulary.levels import Level
 
 PROMISE_SECONDS = 2
@@ -131,7 +132,7 @@ class Forgetting:
                 name=model.name,
                 family=model.family,
                 posterior=model.posterior_kind,
-                config=model.config,
+                config=current_config(model.family, model.config),
             ),
             records=RecordCounts(
                 before=before.record_count,

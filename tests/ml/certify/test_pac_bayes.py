@@ -171,7 +171,7 @@ def test_the_limit_of_a_mean_is_exceeded_with_probability_below_delta(p: float, 
 
 
 def test_errors_of_two_classes_are_those_of_the_sign() -> None:
-    family = LogisticRegression(dimensions=3, prior_std=1.0, draws=4, seed=0)
+    family = LogisticRegression(dimensions=3, prior_std=1.0)
     features, theta = normal(500, 3, seed=7), normal(3, seed=8)
     labels = normal(500, seed=9) > 0
     wrong = Classifier(family, 2, 1.0).errors(theta, labelled(features, labels))
@@ -220,7 +220,7 @@ class Toy:
 
     @property
     def classifier(self) -> Classifier:
-        return Classifier(LogisticRegression(DIMENSIONS, prior_std=1.0, draws=4, seed=0), 2, prior_std=1.0)
+        return Classifier(LogisticRegression(DIMENSIONS, prior_std=1.0), 2, prior_std=1.0)
 
     def data(self, seed: int) -> Tensor:
         features = normal(self.rows, DIMENSIONS, seed=seed)

@@ -25,7 +25,7 @@ MANIFEST: dict[str, Any] = {
     "name": "slope",
     "family": "logistic-regression",
     "posterior": "samples",
-    "config": {"dimensions": 2, "prior_std": 1.0, "draws": 4, "seed": 0},
+    "config": {"dimensions": 2, "prior_std": 1.0},
     "policy": {"epsilon": 0.1, "level": "estimated"},
 }
 LOCATION = {"posterior": "slope/posterior", "records": "slope/records", "subjects": "slope/subjects"}
@@ -65,6 +65,13 @@ def test_a_registered_model_has_its_family_kind_and_configuration(api: Api) -> N
     }
     download = api.call(Role.ENGINEER, "GET", f"{PATH}/{model['id']}/artifact")
     assert download.content == parts()["posterior"]
+
+
+def test_keys_that_a_family_has_retired_are_accepted_and_not_stored(api: Api) -> None:
+    manifest = {**MANIFEST, "config": {**MANIFEST["config"], "draws": 16, "seed": 0}}
+    response = api.call(Role.ENGINEER, "POST", PATH, files=parts(manifest=json.dumps(manifest).encode()))
+    assert response.status_code == 201, response.text
+    assert response.json()["config"] == MANIFEST["config"]
 
 
 def test_without_an_import_root_nothing_is_read(api: Api, database: Database) -> None:

@@ -103,6 +103,13 @@ def test_an_absence_states_the_outcome_and_what_was_searched() -> None:
     assert verify(bundle.encode(), SIGNER.public_pem.encode()).kind == "certificate of absence"
 
 
+def test_a_certificate_repeats_no_settings_that_its_family_has_retired() -> None:
+    config = {"dimensions": 2, "prior_std": 1.0}
+    batch = forgetting()
+    batch.model.family, batch.model.config = "logistic-regression", {**config, "draws": 16, "seed": 0}
+    assert json.loads(batch.members["model"])["config"] == config
+
+
 def test_a_certificate_has_its_own_members_and_those_of_its_batch() -> None:
     batch = forgetting()
     issued_at = RECEIVED_AT + timedelta(hours=1)
