@@ -81,12 +81,12 @@ class Rows:
     def sizes(self, expected: Expectations) -> Tensor:
         """Return the four sums of the rounding bound: noise and absolute values, of the gradient and of the Hessian."""
         squared_length, bounded_width = 3 * self.length.square(), self.width.clamp(max=4)
-        hessian_noise = expected.wide_size * self.error * (4 / self.width.clamp(min=4))
+        hessian_noise = (expected.wide_size * self.error + QUADRATURE_ERROR) * (4 / self.width.clamp(min=4))
         return torch.stack(
             [
                 self.length.dot((1 + bounded_width) * (expected.size * self.error + QUADRATURE_ERROR)),
                 self.length.dot(expected.residual + self.width * expected.size),
-                squared_length.dot(hessian_noise + QUADRATURE_ERROR),
+                squared_length.dot(hessian_noise),
                 squared_length.dot(expected.size),
             ]
         )
@@ -207,11 +207,11 @@ class LogisticRegression:
         return min(rows, _CHUNK_ROWS) + math.ceil(rows / _CHUNK_ROWS) + 2 * self.dimensions + MOST_NODES + 128
 
     def _rounding(self, posterior: MeanFieldGaussian, rows: int, sizes: Tensor, error: float) -> Rounding:
-        """Return the a-priori error of an expansion; `error` is the largest e of a row.
+        """Return the a-priori error of an expansion; `error` is the largest ρ of a row.
 
-        If ±xᵀμ and v are off by at most e, then E f' is off by at most e E f''(1+z²), to first order, and E f'', E f''z
-        and E f''(z²-1) by at most e E f''(1+z²)², since |f'''| ≤ f'' and |z|, |z²-1| ≤ 1+z². For v > 4 these three are
-        off by 4/v of that at most: φ(z)/v with z = (s-b)/v changes by at most (1+z²)(2e/v) times itself. The roundings
+        If ±xᵀμ and v are off by at most ρ, then E f' is off by at most ρ E f''(1+z²), to first order, and E f'', E f''z
+        and E f''(z²-1) by at most ρ E f''(1+z²)², since |f'''| ≤ f'' and |z|, |z²-1| ≤ 1+z². For v > 4 these three are
+        off by 4/v of that at most: φ(z)/v with z = (s-b)/v changes by at most (1+z²)(2ρ/v) times itself. The roundings
         of the sums are γE f' and γE f''(1+z²). As |y| ≤ v|x|, the gradient of a row changes by |x| times the error of
         E f' and v|x| times that of E f'', with one factor 1+z² less. Its Hessian changes by 3|x|² times the errors:
         2|x|² for the products of (x, 0) and (0, e), since |e| ≤ |x|, and |x|² for the diagonal. The factor 2 covers

@@ -44,7 +44,7 @@ _SLACK = 2.0**-44
 def third_bounds(centre: Tensor, width: Tensor, movement: Tensor) -> tuple[Tensor, Tensor]:
     """Return A and B of each row, given its a, v and r."""
     mean_bound, width_bound = by_width(_bounds, width, centre, width, movement).unbind(1)
-    return mean_bound + _SLACK, width_bound + _SLACK
+    return mean_bound, width_bound
 
 
 def _bounds(step: float | None, centre: Tensor, width: Tensor, movement: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ def _bounds(step: float | None, centre: Tensor, width: Tensor, movement: Tensor)
     reach = width.unsqueeze(1) * (step / 2) + movement.unsqueeze(1) * root
     worst = _third(_nearest(_THIRD_PEAK, t, reach))
     even, cross, squared = (worst @ moments for moments in cells)
-    return torch.stack([even + cross.abs(), torch.maximum(squared + cross.abs(), 3 * even)], 1)
+    return torch.stack([even + cross.abs(), torch.maximum(squared + cross.abs(), 3 * even)], 1) + _SLACK
 
 
 def _bounds_if_wide(centre: Tensor, width: Tensor, movement: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ def _bounds_if_wide(centre: Tensor, width: Tensor, movement: Tensor) -> Tensor:
     z = ((nodes - centre.unsqueeze(1)) / width.unsqueeze(1)).abs()
     rate = (movement / narrowest).unsqueeze(1)
     reach = rate * (1 + z.square()).sqrt() + half_cell.unsqueeze(1) * (1 + rate)
-    bound = _kernel(_nearest(_KERNEL_PEAK, z, reach)) @ masses / narrowest.square()
+    bound = (_kernel(_nearest(_KERNEL_PEAK, z, reach)) @ masses + _SLACK) / narrowest.square()
     cap = math.sqrt(2) * LARGEST_THIRD
     capped = ~((narrowest > 0) & (bound < 2 * cap))
     return torch.stack([bound.masked_fill(capped, cap), bound.masked_fill(capped, 3 * cap)], 1)
