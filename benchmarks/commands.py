@@ -140,22 +140,27 @@ def bench_listing(
 
 @bench.command("coverage")
 def bench_coverage(
-    trials: Annotated[int, typer.Option(min=1, help="Deletions from linear and logistic sample sets.")] = 200,
+    trials: Annotated[
+        int, typer.Option(min=1, help="Sequences of deletions from linear and logistic sample sets.")
+    ] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the data, the chains and every deletion.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check the intervals of sample-set certificates: the share that covers the truth, and the share refused."""
     from benchmarks.certificates.report import bench_coverage as measure
+    from benchmarks.certificates.report import show_coverage
 
     coverage = measure(trials, seed)
     lines = [
-        f"{coverage.issued} of {coverage.trials} deletions were certified; {coverage.share:.1%} of the intervals cover",
-        f"the truth, and {coverage.above} lie below it. {coverage.refused} were refused, among them "
+        f"{coverage.issued} certificates were issued after {coverage.trials} sequences.",
+        f"{coverage.share:.1%} of the intervals cover the truth. {coverage.above} of them lie below it, and",
+        f"{coverage.above_epsilon} of the epsilons. {coverage.refused} certificates were refused, among them",
         f"{coverage.refused_k_hat} of {coverage.heavy_tailed} with a Pareto k-hat above 0.7.",
     ]
     if as_json:
         typer.echo(json.dumps(coverage.to_dict()))
     else:
+        out.print(show_coverage(coverage))
         out.print(*lines, sep="\n", highlight=False)
 
 

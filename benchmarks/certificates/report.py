@@ -12,6 +12,7 @@ import torch
 from rich.table import Table
 
 from benchmarks.certificates import certify, certify_figure, coverage
+from benchmarks.certificates.coverage_summary import CoverageReport
 from lethe.progress import stages
 from ml.errors import InvalidInput
 
@@ -41,10 +42,20 @@ def bench_certify(
     return reports
 
 
-def bench_coverage(trials: int, seed: int) -> coverage.CoverageReport:
+def bench_coverage(trials: int, seed: int) -> CoverageReport:
     torch.set_num_threads(1)
     with stages() as bar:
         return coverage.coverage(trials, seed, bar("sample sets"))
+
+
+def show_coverage(report: CoverageReport) -> Table:
+    table = Table(title="Intervals that cover the truth, by number of deletions and reading of the samples")
+    for heading in ("deletions", "reading", "issued", "covered", "share", "above", "above epsilon"):
+        table.add_column(heading, justify="left" if heading == "reading" else "right")
+    for row in report.strata:
+        counts = (str(row.issued), str(row.covered), f"{row.share:.1%}", str(row.above), str(row.above_epsilon))
+        table.add_row(str(row.deletions), row.reading, *counts)
+    return table
 
 
 def show(reports: Sequence[certify.Report]) -> Table:

@@ -83,7 +83,7 @@ NOT_CHECKED_AS_ONE_MAP = (
 
 MAX_K_HAT: dict[Reading, float] = {"draws": 0.7, "weighted draws": 0.5}
 """0.7 is the limit of Pareto smoothed importance sampling (Vehtari et al.)."""
-MIN_RELATIVE_ESS: dict[Reading, float] = {"draws": 0.1, "weighted draws": 0.5}
+MIN_RELATIVE_ESS: dict[Reading, float] = {"draws": 0.1, "weighted draws": 0.6}
 _DOUBLED = 2.0
 # An estimate from N draws never exceeds log N. Half of that leaves e^(2ε) draws to estimate ε.
 _LOG_DRAWS_SHARE = 0.5

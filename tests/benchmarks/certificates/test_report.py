@@ -78,6 +78,9 @@ def test_a_clear_refusal(options: list[str], message: str, tmp_path: Path) -> No
 def test_coverage_of_sample_sets_for_machines_and_people() -> None:
     command = ["bench", "coverage", "--trials", "5", "--seed", "1"]
     report = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
-    assert (report["trials"], report["seed"], report["issued"] + report["refused"]) == (5, 1, 5)
+    assert (report["trials"], report["seed"]) == (5, 1)
+    assert 5 <= report["issued"] + report["refused"] <= 10
+    assert sum(stratum["issued"] for stratum in report["strata"]) == report["issued"]
     shown = CliRunner().invoke(app, command).stdout
-    assert f"{report['issued']} of 5 deletions were certified" in shown
+    assert f"{report['issued']} certificates were issued after 5 sequences" in shown
+    assert "weighted draws" in shown

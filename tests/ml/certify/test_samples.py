@@ -288,7 +288,7 @@ def test_what_a_certificate_of_weighted_draws_says(scene: Scene) -> None:
     stated = {assumption.name: (assumption.value, assumption.limit) for assumption in certificate.assumptions}
     assert stated == {
         "tail": (certificate.constants.k_hat, 0.5),
-        "overlap": (certificate.constants.relative_ess, 0.5),
+        "overlap": (certificate.constants.relative_ess, 0.6),
         "chains": (1.0, 1.0),
         "one map": (0.0, 0.01),
     }
@@ -310,13 +310,13 @@ def test_draws_are_read_as_they_are_where_that_meets_the_limit(scene: Scene) -> 
     assert weighted.constants.chi_square == draws.constants.chi_square
 
 
-def test_weighted_draws_are_refused_below_half_of_the_draws(scene: Scene) -> None:
+def test_weighted_draws_are_refused_below_three_fifths_of_the_draws(scene: Scene) -> None:
     """Then the draws as they are can still be certified, until a tenth of them is left."""
     forgotten = torch.arange(60)
-    half_left = scene.reweight(forgotten[:50]).certificate
+    some_left = scene.reweight(forgotten[:40]).certificate
     few_left = scene.reweight(forgotten).certificate
-    assert few_left.constants.relative_ess < half_left.constants.relative_ess < 0.5
-    assert (half_left.level, get_reading(half_left)) == ("estimated", "draws")
+    assert few_left.constants.relative_ess < some_left.constants.relative_ess < 0.6
+    assert (some_left.level, get_reading(some_left)) == ("estimated", "draws")
     assert few_left.level == "none"
 
 
