@@ -16,7 +16,9 @@ TINY = Plan(trials=12, samples=1, wrong=1, models=4, seed=1)
 
 @pytest.fixture
 def tiny_audit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "measure_costs", lambda _seed: {"a check": {"seconds": 1.0, "share": 0.1}})
+    monkeypatch.setattr(
+        module, "measure_costs", lambda _seed: {"a check": {"seconds": 1.0, "deletion": 10.0, "share": 0.1}}
+    )
     monkeypatch.setattr(module, "QUICK", TINY)
     kinds = ("shifted by 3 sd", wrong_samples.SLIGHTLY_WIDE)
     monkeypatch.setattr(wrong_samples, "RECIPES", {kind: wrong_samples.RECIPES[kind] for kind in kinds})
