@@ -20,6 +20,8 @@ ENTRY_POINT_GROUP = "lethe.families"
 """Entry points under which other packages offer families."""
 MAX_PARAMETERS = 8192
 MAX_NETWORK_PARAMETERS = 1_000_000
+MIN_DEFAULT_DRAWS = 64
+MAX_DEFAULT_DRAWS = 256
 NETWORK_PRIOR_STD = 0.15
 """Default of the BIF paper's networks, after X. Liu et al., Adv-BNN (2018)."""
 NETWORK_ROW_TYPES = ("float64", "float32")
@@ -33,6 +35,16 @@ Scale = Annotated[float, Field(gt=0, le=1e6)]
 Draws = Annotated[int, Field(ge=2, le=1024, multiple_of=2)]
 # Certificates repeat the configuration, and canonical JSON has no larger integer.
 Seed = Annotated[int, Field(ge=0, lt=1 << 53)]
+
+
+def default_draws(parameters: int) -> int:
+    """Return enough draws of frozen noise for this many parameters, up to `MAX_DEFAULT_DRAWS`.
+
+    Twice the parameters make the second moments of the noise exact, and the optimum then lies close to that of the
+    exact expectation. A model too large for so many gets `MIN_DEFAULT_DRAWS`: its readiness says how far off it is.
+    """
+    needed = max(MIN_DEFAULT_DRAWS, 2 * parameters)
+    return needed if needed <= MAX_DEFAULT_DRAWS else MIN_DEFAULT_DRAWS
 
 
 class FamilyConfig(BaseModel, ABC):
@@ -104,8 +116,8 @@ class SoftmaxRegressionConfig(FamilyConfig):
     dimensions: Count
     classes: Classes
     prior_std: Scale
-    draws: Draws
-    seed: Seed
+    draws: Draws = Field(default_factory=lambda config: default_draws(config["classes"] * config["dimensions"]))
+    seed: Seed = 0
 
     @property
     def layout(self) -> Layout:

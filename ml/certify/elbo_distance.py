@@ -5,8 +5,8 @@ F, ∇G(λ*) = ∇G(λ*) - ∇F(λ*), and a Newton step from λ* leads to about 
 
     λ* - H⁻¹ (∇G - ∇F)        H = ∇²F
 
-∇G is estimated with 8M draws of another seed. ∇G - ∇F changes little near λ*, so it is taken at the posterior at hand.
-The noise of the fresh draws adds to the step: on average the distance is overestimated, by about an eighth. Where the
+∇G is estimated with 4M draws of another seed. ∇G - ∇F changes little near λ*, so it is taken at the posterior at hand.
+The noise of the fresh draws adds to the step: on average the distance is overestimated, by about a quarter. Where the
 step is large, H is not the curvature of G, and the estimate is rough. It enters no bound.
 """
 
@@ -22,7 +22,7 @@ from ml.models.family import Expansion, Family
 from ml.models.frozen_noise import FrozenNoiseFamily
 from ml.solvers import solve
 
-_FRESH_DRAWS = 8  # times the draws of F
+_FRESH_DRAWS = 4  # times the draws of F
 _SMALLEST_SHARE = 0.5  # of a width that the step leaves: a larger fall is beyond a Newton step
 
 

@@ -9,8 +9,7 @@ The draws come in antithetic pairs ±ε, so that every odd moment vanishes as th
 log-loss, whose label term is linear in θ, would pull σ along the mean of ε with the strength of all the rows. For the
 same reason second moments are exact as far as so few draws allow: 1 for each coordinate, 0 between two coordinates in
 one group of M/2. Otherwise σ fits the sampling error of its own draws, which shows as a σ_j larger than the prior's.
-The remaining error, between groups, shrinks with M. It vanishes where one group holds all weights of one logit:
-M = 2·dimensions.
+The remaining error, between groups, shrinks with M, and vanishes where one group holds all parameters: M = 2·size.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ from ml.errors import InvalidInput
 from ml.models.checks import check_count
 from ml.models.family import Family
 
-DEFAULT_DRAWS = 64
+BY_SIZE = 0
+"""In place of a number of draws: as many as the number of parameters asks for."""
 _LARGEST_SEED = 2**63 - 1
 
 

@@ -16,7 +16,8 @@ distribution, so extreme for one on two points, where it is p(1-p)(1-2p)ρ³, at
 p. As |b-Eb| ≤ ρ it is also at most ρ Var b, which is small where p is confident. Moving the point along a unit u
 changes Var b at the rate E(c-Ec)(b-Eb)², c_k = a_kᵀu_k, again at most ρ Var b. So on a ball of radius R it grows by at
 most the factor e^(ρR), and a row and draw contribute at most ρ e^(ρR) Var b: the quadratic form of their own Hessian,
-times ρ e^(ρR).
+times ρ e^(ρR). A range does not change if all b_k do alike. So a direction that adds the same vector to the means of
+all classes counts neither for |v| nor for R.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from torch import Tensor
 from ml.models import checks, regression
 from ml.models.family import Expansion, Rounding, width_scale
 from ml.models.frozen_noise import (
-    DEFAULT_DRAWS,
+    BY_SIZE,
     check_draws,
     energy_name,
     frozen_noise,
@@ -43,6 +44,7 @@ from ml.models.newton import newton_step
 from ml.models.regression import WeightPrior
 from ml.numerics.rounding import gamma
 from ml.posteriors.mean_field import MeanFieldGaussian
+from vocabulary.families import default_draws
 
 _CHUNK_ROWS = 1024
 _BLOCK_DRAWS = 32
@@ -64,15 +66,14 @@ class LossTerms:
     def loss(self) -> float:
         return -float(self.log_p.gather(1, self.labels).sum())
 
-    def gradient(self) -> Tensor:
-        """Return Σ (p - e_y) ⊗ x."""
-        residual = self.p.scatter_add(1, self.labels, torch.full_like(self.log_p, -1.0))
-        return (residual.T @ self.features).flatten()
+    def residual(self) -> Tensor:
+        """Return p - e_y."""
+        return self.p.scatter_add(1, self.labels, torch.full_like(self.log_p, -1.0))
 
-    def sizes(self) -> Tensor:
-        """Σ|a|e(1-|p|²), Σ|a|, Σ|a|²e(1-|p|²) and Σ|a|², the terms of the rounding bound."""
+    def sizes(self, residual: Tensor) -> Tensor:
+        """Σ|a|e(1-|p|²), Σ|a|, Σ|a||p-e_y|, Σ|a|²e(1-|p|²) and Σ|a|², the terms of the rounding bound."""
         noise = self.length * self.error * (1 - self.p.square().sum(1)).clamp(min=0)
-        terms = (noise, self.length, noise * self.length, self.length.square())
+        terms = (noise, self.length, self.length * residual.norm(dim=1), noise * self.length, self.length.square())
         return torch.stack([term.sum() for term in terms])
 
 
@@ -81,7 +82,7 @@ class SoftmaxRegression:
     dimensions: int
     classes: int
     prior_std: float
-    draws: int = DEFAULT_DRAWS
+    draws: int = BY_SIZE
     seed: int = 0
     convex: ClassVar[bool] = True
 
@@ -89,6 +90,8 @@ class SoftmaxRegression:
         checks.check_count("dimensions", self.dimensions)
         checks.check_count("classes", self.classes, minimum=2)
         checks.check_scale("prior_std", self.prior_std)
+        if self.draws == BY_SIZE:
+            object.__setattr__(self, "draws", default_draws(self.parameter_count))
         check_draws(self.draws, self.seed)
 
     @property
@@ -131,12 +134,13 @@ class SoftmaxRegression:
         energy, gradient, curvature = self._prior.expand(posterior)
         gradients = torch.zeros_like(noises)
         curvatures = noises.new_zeros(self.draws, self.parameter_count, self.parameter_count)
-        sizes, error = noises.new_zeros(4), 0.0
+        sizes, error = noises.new_zeros(5), 0.0
         for draw, chunk in self._loss_terms(posterior, data):
+            residual = chunk.residual()
             energy += chunk.loss() / self.draws
-            gradients[draw] += chunk.gradient()
+            gradients[draw] += (residual.T @ chunk.features).flatten()
             _add_curvature(curvatures[draw], chunk, torch.ones_like(chunk.length))
-            sizes += chunk.sizes()
+            sizes += chunk.sizes(residual)
             error = max(error, float(chunk.error.max()))
         gradient += pull_back(noises, gradients)
         hessian = pull_back_curvature(noises, curvatures)
@@ -154,14 +158,18 @@ class SoftmaxRegression:
     def with_noise(self, draws: int, seed: int) -> SoftmaxRegression:
         return replace(self, draws=draws, seed=seed)
 
-    def lipschitz(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
-        """Return the largest eigenvalue of Σ ρ e^(ρR) ∇²h and the prior's part, as derived in the module's docstring.
+    def invariant_directions(self, posterior: MeanFieldGaussian) -> Tensor:
+        """Return one direction for each feature: its mean weight changes alike in all classes, and so do the logits."""
+        inverse = width_scale(posterior).reciprocal()
+        directions = inverse.new_zeros(2, *inverse.shape, self.dimensions)
+        directions[0].diagonal(dim1=1, dim2=2).copy_(inverse / inverse.norm(dim=0))
+        return directions.view(-1, self.dimensions)
+
+    def third_derivative_bound(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> Tensor:
+        """Return Σ ρ e^(ρR) ∇²h and the prior's part, as derived in the module's docstring.
 
         A computed p is the softmax of logits that are off by e and a few roundings, which e^(2e) covers.
         """
-        prior_bound = self._prior.third_derivative(posterior, radius)
-        if not bool(torch.isfinite(prior_bound).all()):
-            return math.inf
         noises, total, roundings = self._noise(data), 0.0, gamma(self.dimensions + self.classes + 64)
         curvatures = noises.new_zeros(self.draws, self.parameter_count, self.parameter_count)
         for draw, chunk in self._loss_terms(posterior, data):
@@ -171,7 +179,7 @@ class SoftmaxRegression:
         slack = 2 * gamma(self._depth(len(data))) * total
         scale = width_scale(posterior).flatten().repeat(2)
         row_bound = pull_back_curvature(noises, curvatures) * scale * scale.unsqueeze(1)
-        return regression.third_derivative(row_bound, slack, prior_bound)
+        return regression.third_derivative_bound(row_bound, slack, self._prior.third_derivative(posterior, radius))
 
     @property
     def _prior(self) -> WeightPrior:
@@ -204,7 +212,7 @@ class SoftmaxRegression:
                 log_p = (features @ theta.T).log_softmax(1)
                 squares = (features.square() @ weights.T).topk(2, 1).values
                 length, logit_range = squares[:, 0].sqrt(), squares.sum(1).sqrt()
-                error = gamma(self.dimensions + 64) * (features.abs() @ size.T).amax(1)
+                error = gamma(self.dimensions + 16) * (features.abs() @ size.T).amax(1)
                 yield draw, LossTerms(features, labels, log_p, log_p.exp(), length, logit_range, error)
 
     def _depth(self, rows: int) -> int:
@@ -214,19 +222,18 @@ class SoftmaxRegression:
     def _rounding(self, posterior: MeanFieldGaussian, rows: int, sizes: Tensor, error: float) -> Rounding:
         """Return the a-priori error of an expansion; `error` is the largest e.
 
-        If every logit is off by at most e, then p_k is off by 2e p_k(1-p_k), to first order, and by roundings γ p_k. As
-        Σ p_k(1-p_k) = 1 - |p|², p - e_y is off by at most 2e(1-|p|²) + γ, and diag p - ppᵀ, where p counts three times,
-        by 6e(1-|p|²) + 3γ. A sum adds γ of its absolute values, at most √2|a| and 2|a|² for each row. The factor 2
-        covers higher orders.
+        If every logit is off by at most e, then p_k is off by 2e p_k(1-p_k), to first order, and by roundings γ_K p_k.
+        As Σ p_k(1-p_k) = 1 - |p|², p - e_y is off by at most 2e(1-|p|²) + γ_K, and diag p - ppᵀ, where p counts three
+        times, by 6e(1-|p|²) + 3γ_K. A sum adds γ of its absolute values, at most |a||p-e_y| and 2|a|² for each row. As
+        e is at most _LARGEST_NOISE, higher orders are a hundredth of the first.
         """
         if not error <= _LARGEST_NOISE:
             return Rounding(math.inf, math.inf)
         unit, prior_rounding = gamma(self._depth(rows) + self.classes), self._prior.rounding(posterior)
-        gradient_noise, gradient_size, hessian_noise, hessian_size = sizes.tolist()
-        return Rounding(
-            2 * (2 * gradient_noise + 3 * unit * gradient_size) + prior_rounding.gradient,
-            2 * (6 * hessian_noise + 5 * unit * hessian_size) + prior_rounding.hessian,
-        )
+        gradient_noise, lengths, gradient_size, hessian_noise, hessian_size = sizes.tolist()
+        gradient = 2 * gradient_noise + gamma(self.classes + 16) * lengths + unit * gradient_size
+        hessian = 6 * hessian_noise + 5 * unit * hessian_size
+        return Rounding(1.01 * gradient + prior_rounding.gradient, 1.01 * hessian + prior_rounding.hessian)
 
 
 def _add_curvature(curvature: Tensor, chunk: LossTerms, weights: Tensor) -> None:

@@ -103,6 +103,22 @@ def test_retired_keys_are_dropped_from_new_and_from_stored_configurations() -> N
     assert current_config("softmax-regression", stored) == current_config("poisson", stored) == stored
 
 
+@pytest.mark.parametrize(
+    ("classes", "dimensions", "draws"), [(3, 4, 64), (4, 8, 64), (3, 11, 66), (4, 32, 256), (3, 43, 64), (10, 64, 64)]
+)
+def test_a_softmax_regression_has_two_draws_for_each_parameter_if_they_are_few(
+    classes: int, dimensions: int, draws: int
+) -> None:
+    config = {"dimensions": dimensions, "classes": classes, "prior_std": 1.0}
+    filled = FAMILIES["softmax-regression"].config(**config)
+    assert filled.model_dump() == {**config, "draws": draws, "seed": 0}
+
+
+def test_a_wrong_softmax_regression_is_refused_for_what_is_wrong() -> None:
+    with pytest.raises(ValidationError, match=r"errors for SoftmaxRegressionConfig\nclasses\n"):
+        FAMILIES["softmax-regression"].config(dimensions=3, classes=1, prior_std=1.0)
+
+
 def test_only_built_in_networks_count_as_networks() -> None:
     assert [family for family in FAMILIES if is_network(family)] == ["mlp", "lenet5"]
     assert not is_network("transformer")

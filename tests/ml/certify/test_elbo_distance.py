@@ -58,7 +58,7 @@ def test_the_estimate_is_close_to_the_distance(draws: int, lower: float, upper: 
     truth = reference.kl(exact_optimum())
     estimate = estimate_elbo_distance(family, family.expand(reference, ROWS), ROWS)
     assert lower < truth < upper
-    assert truth / 2 < estimate < 2 * truth
+    assert truth / 3 < estimate < 3 * truth
 
 
 def test_the_estimate_speaks_of_the_reference_and_not_of_the_posterior_at_hand() -> None:
@@ -85,7 +85,7 @@ def test_the_certificate_states_the_distance_in_words() -> None:
     for words in (
         "4 frozen noise draws (seed 2)",
         f"estimated to be {stated.elbo_distance:.1e} nats",
-        "32 other draws",
+        "16 other draws",
     ):
         assert words in sentence
     assert (stated.epsilon, stated.reference) == (certificate.epsilon, certificate.reference)
