@@ -36,17 +36,17 @@ class KantorovichConstants(Constants):
 
     coordinates: str | Earlier = Field(
         default=None,
-        description="Coordinates of the norms, eigenvalues and derivatives below. Absent in earlier certificates, where "
-        "they are the variational parameters themselves.",
+        description="Coordinates and norms of the numbers below. Absent in earlier certificates: there the coordinates "
+        "are the variational parameters themselves, and all norms are Euclidean.",
     )
     gradient_norm: Real | None = Field(description="Norm of the gradient g of the retained energy.")
     newton_decrement: Real | None = Field(description="Square root of g·δ, where δ is the Newton step.")
     newton_step_norm: Real | None = Field(description="Upper bound η of the norm of δ, rounding included.")
     lambda_min: Real | None = Field(description="Lower bound m of the smallest eigenvalue of the Hessian.")
     lipschitz: Real | None = Field(description="Upper bound L of the third derivative in the ball of radius 2η.")
-    kantorovich: Real | None = Field(description="k = Lη/m. The bound needs k < 1/2.")
-    radius: Real | None = Field(description="Distance within which the minimum lies.")
-    rounding: Real | None = Field(description="What was added for floating-point rounding.")
+    kantorovich: Real | None = Field(description="k = Lη, in earlier certificates Lη/m. The bound needs k < 1/2.")
+    radius: Real | None = Field(description="Euclidean distance within which the minimum lies.")
+    rounding: Real | None = Field(description="What was added for floating-point rounding to each coordinate.")
     excess: Real | None = Field(
         default=None, description="In earlier certificates only: upper bound of the energy above its minimum, in nats."
     )

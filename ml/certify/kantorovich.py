@@ -3,14 +3,19 @@
 At the parameters λ⁻ of the processed posterior, with the energy F over the retained data, both in coordinates scaled by
 the widths (`ml.models.family`):
 
-    g = ∇F   H = ∇²F   m ≤ λ_min(H)   δ = H⁻¹g   η ≥ ‖δ‖   L ≥ ‖∇³F‖ on the ball of radius 2η   k = Lη/m
+    g = ∇F   H = ∇²F   m ≤ λ_min(H)   δ = H⁻¹g   η ≥ ‖δ‖   L ≥ ‖∇³F‖ on the ball of radius 2η   k = Lη
 
-If m > 0 and k < ½, F has exactly one minimiser λ* within r = 2η/(1+√(1-2k)) of λ⁻, and λ* lies within
-r₂ = 2kη/(1+√(1-2k))² of the Newton point λ⁻ - δ. Hence KL(q_λ⁻ ‖ q_λ*) is at most the supremum of KL(q_λ⁻ ‖ q_λ) over
-the box of half-width r₂ around the Newton point. (k = ½ is excluded: λ* may then be an inflection point.)
+where η, L and the ball are in the norm of H, ‖v‖ = √(vᵀHv). If m > 0 and k < ½, F has exactly one minimiser λ* within
+r = 2η/(1+√(1-2k)) of λ⁻, and λ* lies within r₂ = 2kη/(1+√(1-2k))² of the Newton point λ⁻ - δ. Hence KL(q_λ⁻ ‖ q_λ*) is
+at most the supremum of KL(q_λ⁻ ‖ q_λ) over the box of half-width r₂/√m around the Newton point. (k = ½ is excluded: λ*
+may then be an inflection point.)
 
-The theorem holds in any coordinates, and the divergence is the same in all. In plain ones η, m and L would mix the
-units of the columns of the data. Scales are powers of two, so that scaling is exact in floating point.
+The theorem holds in any norm that comes from an inner product, and the divergence does not depend on the coordinates.
+In the norm of H the curvature is 1 in every direction, so directions that only the prior curves do no harm: with the
+Euclidean norm, k would be Lη/m, and both η and L would be governed by their own worst direction. A family states
+|∇³F[v,v,v]| ≤ |Qv| vᵀBv for all points with |Q(λ - λ⁻)| ≤ R, where Q projects out directions of the means on which no
+row depends, if there are any. So L = βc if B ≼ βH, |Qv| ≤ c‖v‖ and R = 2ηc. (The norm of a symmetric trilinear form is
+reached with its three arguments equal: Banach.) Scales are powers of two, so that scaling is exact in floating point.
 
 The paper's ε is its theorem on mean-field Gaussians in plain coordinates, with r times the largest scale in place of
 the unknown distance.
@@ -21,7 +26,9 @@ Rounding is accounted for: η and r₂ include bounds on the rounding errors of 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -40,7 +47,9 @@ NOT_PROVED = (
     "The divergence speaks of draws from the posterior; releasing its parameters themselves is another matter.",
 )
 
-COORDINATES = "each variational parameter divided by the power of two nearest to its width"
+COORDINATES = (
+    "each variational parameter divided by the power of two nearest to its width; η and L in the norm of the Hessian"
+)
 
 _EPS = torch.finfo(torch.float64).eps
 # Added to half-widths of the box beyond what the analysis requires, to cover rounding in the box itself: a few
@@ -48,6 +57,8 @@ _EPS = torch.finfo(torch.float64).eps
 _BOX_SLACK = 1e-13
 # Larger than the relative rounding error of the few scalar operations it multiplies.
 _INFLATION = 1 + 1e-10
+# β is guessed up to this factor, and as often enlarged by it where rounding prevents the proof.
+_GUESS_MARGIN, _MAX_GUESSES = 1.01, 3
 # Below this size, evaluating a subset of the rows first saves nothing.
 _MIN_SUBSET_ROWS = 1_000
 
@@ -86,14 +97,17 @@ def certify_expansion(
     lambda_min = _least_curvature(hessian) - expansion.rounding.hessian
     step = _newton_step(expansion, newton, lambda_min)
     error = _newton_error(gradient, hessian, step, expansion.rounding, lambda_min)
-    rounding = error + _BOX_SLACK
-    eta = float(step.norm()) + error
-    lipschitz = _lipschitz(family, expansion.posterior, retained, eta, lambda_min)
-    k = lipschitz * eta / lambda_min * _INFLATION
+    eta = _norm(step, hessian, expansion.rounding.hessian) + error
+    stretch = lambda_min**-0.5 * _INFLATION if lambda_min > 0 else math.nan  # |v| ≤ stretch·‖v‖
+    reach = _reach(family, expansion, hessian, stretch)
+    third = partial(_third_derivative, family, expansion, hessian, 2 * eta * reach)
+    lipschitz = _lipschitz(retained, lambda rows: third(rows) * reach, eta)
+    k = lipschitz * eta * _INFLATION
     root = math.sqrt(1 - 2 * k) if k < 0.5 else math.nan
-    radius = 2 * eta / (1 + root) * _INFLATION
-    half_width = 2 * k * eta / (1 + root) ** 2 * _INFLATION + rounding
-    assumptions = _assumptions(lambda_min, 2 * eta, float(std.min()), k)
+    radius = 2 * eta / (1 + root) * stretch * _INFLATION
+    rounding = error * stretch + _BOX_SLACK
+    half_width = 2 * k * eta / (1 + root) ** 2 * stretch * _INFLATION + rounding
+    assumptions = _assumptions(lambda_min, 2 * eta * reach, float(std.min()), k)
     proved = all(assumption.holds for assumption in assumptions)
     epsilon, reverse = _worst_kl(std, step, half_width, radius) if proved else (math.inf, math.inf)
     plain_radius = radius * float(expansion.scale.max())
@@ -143,17 +157,61 @@ def name_reference(family: Family) -> str:
     return f"{minimiser} of the retained energy, which is {family.energy_name}"
 
 
-def _lipschitz(family: Family, posterior: MeanFieldGaussian, retained: Tensor, eta: float, lambda_min: float) -> float:
-    """Return L, or a lower bound of it that already rules out a certificate.
+def _lipschitz(retained: Tensor, bound: Callable[[Tensor], float], eta: float) -> float:
+    """Return L, the bound over the retained rows, or a lower bound of it that already rules out a certificate.
 
     L grows with every row, so a subset of the rows may settle that without a pass over all of them.
     """
     subset = retained[: len(retained) // 8]
     if len(subset) >= _MIN_SUBSET_ROWS:
-        lower_bound = family.lipschitz(posterior, subset, 2 * eta)
-        if not lower_bound * eta / lambda_min < 0.5:
+        lower_bound = bound(subset)
+        if not lower_bound * eta < 0.5:
             return lower_bound
-    return family.lipschitz(posterior, retained, 2 * eta)
+    return bound(retained)
+
+
+def _third_derivative(family: Family, expansion: Expansion, hessian: Tensor, radius: float, rows: Tensor) -> float:
+    """Return β with B ≼ βH for the third derivative over these rows on a ball of that radius; inf if there is none."""
+    bound = family.third_derivative_bound(expansion.posterior, rows, radius)
+    return _relative_to(hessian, expansion.rounding.hessian, bound)
+
+
+def _reach(family: Family, expansion: Expansion, hessian: Tensor, stretch: float) -> float:
+    """Return c with |Qv| ≤ c‖v‖, where Q projects out what no row depends on."""
+    directions = family.invariant_directions(expansion.posterior)
+    if directions is None or math.isnan(stretch):
+        return stretch
+    identity = torch.eye(len(hessian), dtype=hessian.dtype, device=hessian.device)
+    projection = (1 + 16 * _EPS) * identity - directions @ directions.T  # 16ε covers rounding of the directions
+    return min(stretch, math.sqrt(_relative_to(hessian, expansion.rounding.hessian, projection)) * _INFLATION)
+
+
+def _relative_to(hessian: Tensor, hessian_rounding: float, matrix: Tensor) -> float:
+    """Return β such that the matrix is ≼ βH, rounding of H included; inf if there is none.
+
+    eigvalsh guesses β, and a Cholesky factorisation of βH - matrix proves it, as in `_least_curvature`.
+    """
+    if not bool(torch.isfinite(matrix).all()):
+        return math.inf
+    identity = torch.eye(len(hessian), dtype=hessian.dtype, device=hessian.device)
+    lowest = hessian - hessian_rounding * identity
+    factor = torch.linalg.cholesky_ex(lowest).L
+    half = torch.linalg.solve_triangular(factor, matrix, upper=False)
+    relative = torch.linalg.solve_triangular(factor, half.T, upper=False)
+    beta = float(torch.linalg.eigvalsh(relative)[-1])
+    for _ in range(_MAX_GUESSES):
+        beta *= _GUESS_MARGIN
+        difference = beta * lowest - matrix
+        slack = _cholesky_slack(difference) + 4 * _EPS * float(beta * lowest.norm() + matrix.norm())
+        if int(torch.linalg.cholesky_ex(difference - slack * identity).info) == 0:
+            return beta
+    return math.inf
+
+
+def _norm(step: Tensor, hessian: Tensor, hessian_rounding: float) -> float:
+    """Return an upper bound of √(δᵀHδ)."""
+    rounding = hessian_rounding + (2 * len(step) + 8) * _EPS * float(hessian.norm())
+    return math.sqrt(max(float(step @ hessian @ step), 0.0) + rounding * float(step.dot(step))) * _INFLATION
 
 
 def certify_retrained(family: Family, expansion: Expansion, retained: Tensor) -> Certificate:
@@ -177,8 +235,7 @@ def _least_curvature(hessian: Tensor) -> float:
     A factorisation of A that succeeds is exact for A + Δ with ‖Δ‖ ≤ γ_(p+1)/(1-γ_(p+1)) tr A (Higham, Accuracy and
     Stability of Numerical Algorithms, theorem 10.3), so λ_min(A) ≥ -‖Δ‖.
     """
-    size = len(hessian)
-    slack = 4 * (size + 4) * _EPS * float(hessian.diagonal().abs().sum())
+    size, slack = len(hessian), _cholesky_slack(hessian)
     guess = float(torch.linalg.eigvalsh(hessian)[0]) - slack
     _, failed_at = torch.linalg.cholesky_ex(
         hessian - guess * torch.eye(size, dtype=hessian.dtype, device=hessian.device)
@@ -186,15 +243,20 @@ def _least_curvature(hessian: Tensor) -> float:
     return guess - slack if int(failed_at) == 0 else -math.inf
 
 
+def _cholesky_slack(matrix: Tensor) -> float:
+    return 4 * (len(matrix) + 4) * _EPS * float(matrix.diagonal().abs().sum())
+
+
 def _newton_error(gradient: Tensor, hessian: Tensor, step: Tensor, rounding: Rounding, lambda_min: float) -> float:
-    """Bound the error ‖g - Hδ‖/m of the computed δ, with the rounding of g, H and of the residual itself.
+    """Bound the error of the computed δ in the norm of H, |g - Hδ|/√m, with the rounding of g, H and the residual.
 
     The residual is recomputed: the solver's own report is not trusted.
     """
     step_norm = float(step.norm())
     residual = float((gradient - hessian @ step).norm())
     residual_rounding = (len(step) + 4) * _EPS * float(hessian.norm() * step_norm + gradient.norm())
-    return (residual + residual_rounding + rounding.gradient + rounding.hessian * step_norm) / lambda_min
+    total = residual + residual_rounding + rounding.gradient + rounding.hessian * step_norm
+    return total / math.sqrt(lambda_min) * _INFLATION if lambda_min > 0 else math.nan
 
 
 def paper_epsilon(posterior: MeanFieldGaussian, radius: float) -> float:

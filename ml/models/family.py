@@ -84,5 +84,12 @@ class Family(Likelihood, Protocol):
     def group_gradient(self, posterior: MeanFieldGaussian, group: Tensor) -> Tensor:
         """Return Σ_{z in group} ∇h(λ, z), without the prior's part."""
 
-    def lipschitz(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
-        """Return a proved L with ‖∇³F̃‖ ≤ L, F̃(λ̃) = F(s∘λ̃), for |λ̃ - λ/s| ≤ radius; inf if none is known."""
+    def invariant_directions(self, posterior: MeanFieldGaussian) -> Tensor | None:
+        """Return orthonormal columns: directions of the scaled means along which no row's h changes; None if none."""
+
+    def third_derivative_bound(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> Tensor:
+        """Return a symmetric B with |∇³F̃[v,v,v]| ≤ |Qv| vᵀBv for every v, where F̃(λ̃) = F(s∘λ̃), |Q(λ̃ - λ/s)| ≤ radius,
+        and Q projects out the invariant directions.
+
+        It is proved, rounding included. Its entries are infinite if none is known.
+        """

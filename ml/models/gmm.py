@@ -152,8 +152,11 @@ class GaussianMixture:
             gradient += torch.cat([-offsets.flatten(), (chunk.phi.sum(1, keepdim=True) * posterior.std).flatten()])
         return gradient
 
-    def lipschitz(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
-        return gmm_bounds.lipschitz(self, posterior, data, radius)
+    def invariant_directions(self, posterior: MeanFieldGaussian) -> None:
+        return None
+
+    def third_derivative_bound(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> Tensor:
+        return gmm_bounds.third_derivative_bound(self, posterior, data, radius)
 
     @property
     def parameter_count(self) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ml.models import regression
 from ml.models.family import Rounding, width_scale
 from ml.models.regression import WeightPrior
 from ml.numerics.rounding import gamma
@@ -24,8 +25,8 @@ CHUNK_ROWS = 4096
 _LARGEST_NOISE = 1e-3  # above it, errors are no longer first order
 
 
-def lipschitz(model: GaussianMixture, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
-    """Return a bound of ‖∇³F‖ in scaled coordinates, on the ball of that radius R around λ.
+def third_derivative_bound(model: GaussianMixture, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> Tensor:
+    """Return B with |∇³F[v,v,v]| ≤ |v| vᵀBv in scaled coordinates, on the ball of that radius R around λ.
 
     A unit step v there, with t_k = |v_k|, moves λ along D_k v_k in block k, D_k = diag(s_k), and ‖D_k‖ = D̄_k is the
     largest scale of component k. With b_k = u_k·D_k v_k, c_k = |D_k v_k|² and cumulants under φ, the third derivative
@@ -41,18 +42,16 @@ def lipschitz(model: GaussianMixture, posterior: MeanFieldGaussian, data: Tensor
         Σ_{k≠l} φ_k φ_l [√2 (p_k³ + p_l³)(t_k² + t_l²) + 3/2 (p_k + p_l)(D̄_k²t_k² + D̄_l²t_l²)]
             = Σ_k t_k² φ_k (2√2 [p³]_k + 3 D̄_k² [p]_k)          [z]_k = (1 - φ_k) z_k + Σ_{l≠k} φ_l z_l
 
-    Over the ball |u_k| grows by at most D̄_k R. The prior adds Σ 2|v_j|³/w_j³ over the scaled widths w, from -log w, at
-    the smallest in the ball. So F has at most the largest of the K coefficients of t_k², with 2/w³ added to each.
+    Over the ball |u_k| grows by at most D̄_k R. So the rows' part of B is diagonal, the same for all entries of block k.
     """
-    prior_bound = WeightPrior(model.prior_std).third_derivative(posterior, radius)
-    if not bool(torch.isfinite(prior_bound).all()):
-        return math.inf
-    coefficients = prior_bound.view_as(posterior.std).amax(1)
     largest_scale = width_scale(posterior).amax(1, keepdim=True)
+    coefficients = torch.zeros_like(largest_scale.squeeze(1))
     for _, chunk in model.responsibilities(posterior, data):
         coefficients += _third_derivative(chunk, largest_scale, radius)
-    # Relative rounding of a sum of nonnegative terms.
-    return float(coefficients.max()) * (1 + gamma(2 * len(data) + 64))
+    coefficients *= 1 + gamma(2 * len(data) + 64)  # relative rounding of a sum of nonnegative terms
+    row_bound = coefficients.repeat_interleave(model.dimensions).repeat(2).diag()
+    prior_bound = WeightPrior(model.prior_std).third_derivative(posterior, radius)
+    return regression.third_derivative_bound(row_bound, 0.0, prior_bound)
 
 
 def _third_derivative(chunk: Responsibilities, scale: Tensor, radius: float) -> Tensor:

@@ -20,7 +20,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ml.models import checks
+from ml.models import checks, regression
 from ml.models.family import Expansion, Rounding, width_scale
 from ml.models.regression import WeightPrior
 from ml.numerics.rounding import gamma
@@ -91,8 +91,12 @@ class LinearRegression:
         features, residual = group[:, :-1], group[:, :-1] @ posterior.mean - group[:, -1]
         return torch.cat([residual @ features, features.square().sum(0) * posterior.std]) / self.noise_std**2
 
-    def lipschitz(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
-        return float(self._prior.third_derivative(posterior, radius).max())
+    def invariant_directions(self, posterior: MeanFieldGaussian) -> None:
+        return None
+
+    def third_derivative_bound(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> Tensor:
+        row_bound = data.new_zeros(2 * self.dimensions, 2 * self.dimensions)
+        return regression.third_derivative_bound(row_bound, 0.0, self._prior.third_derivative(posterior, radius))
 
     @property
     def _prior(self) -> WeightPrior:

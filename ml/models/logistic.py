@@ -166,8 +166,11 @@ class LogisticRegression:
             gradient += rows.gradient(*expect_slopes(rows.centre, rows.width))
         return _width_factor(posterior) * gradient
 
-    def lipschitz(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> float:
-        """Return the largest eigenvalue of the quadratic form in the module's docstring and the prior's part."""
+    def invariant_directions(self, posterior: MeanFieldGaussian) -> None:
+        return None
+
+    def third_derivative_bound(self, posterior: MeanFieldGaussian, data: Tensor, radius: float) -> Tensor:
+        """Return the quadratic form in the module's docstring and the prior's part."""
         scale, total = width_scale(posterior), 0.0
         form = _zeros(posterior, 2)
         mean_block, width_diagonal = form[: self.dimensions, : self.dimensions], form.diagonal()[self.dimensions :]
@@ -179,7 +182,8 @@ class LogisticRegression:
         mean_block *= scale.unsqueeze(1) * scale
         width_diagonal *= scale.square()
         slack = gamma(self._depth(len(data))) * total
-        return regression.third_derivative((form + form.T) / 2, slack, self._prior.third_derivative(posterior, radius))
+        prior_bound = self._prior.third_derivative(posterior, radius)
+        return regression.third_derivative_bound((form + form.T) / 2, slack, prior_bound)
 
     @property
     def _prior(self) -> WeightPrior:

@@ -14,6 +14,7 @@ from ml.models.gmm import GaussianMixture
 from ml.models.synthetic import synthetic_mixture
 from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.conftest import Scene, data_energy, energy, random_posterior
+from tests.ml.models.attacks import lipschitz
 
 SHAPES = [(1, 1), (1, 3), (3, 1), (4, 2), (3, 5)]
 
@@ -77,7 +78,7 @@ def test_the_energy_is_a_true_negative_evidence_lower_bound() -> None:
 def test_chunks_change_nothing_but_rounding(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     data = scene.data[:100]
     whole = scene.family.expand(scene.posterior, data)
-    whole_lipschitz = scene.family.lipschitz(scene.posterior, data, 1e-3)
+    whole_lipschitz = lipschitz(scene.family, scene.posterior, data, 1e-3)
     whole_sweep = scene.family.sweep(scene.posterior, data).flat()
     whole_group = scene.family.group_gradient(scene.posterior, data)
     monkeypatch.setattr(gmm_bounds, "CHUNK_ROWS", 7)
@@ -85,7 +86,7 @@ def test_chunks_change_nothing_but_rounding(scene: Scene, monkeypatch: pytest.Mo
     assert parts.energy == pytest.approx(whole.energy, rel=1e-13)
     assert torch.allclose(parts.gradient, whole.gradient, atol=1e-11)
     assert torch.allclose(parts.hessian, whole.hessian, atol=1e-11)
-    assert scene.family.lipschitz(scene.posterior, data, 1e-3) == pytest.approx(whole_lipschitz, rel=1e-12)
+    assert lipschitz(scene.family, scene.posterior, data, 1e-3) == pytest.approx(whole_lipschitz, rel=1e-12)
     assert torch.allclose(scene.family.sweep(scene.posterior, data).flat(), whole_sweep, atol=1e-13)
     assert torch.allclose(scene.family.group_gradient(scene.posterior, data), whole_group, atol=1e-11)
 
