@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ml.certify.certificate import Assumption, Certificate
 from ml.certify.kantorovich import NOT_PROVED
-from ml.certify.network.readiness import check_network
+from ml.certify.network.readiness import measure_rest
 from ml.models.network import Network
 from ml.posteriors.mean_field import MeanFieldGaussian
 
@@ -22,7 +22,7 @@ RECIPE = (
 
 @dataclass(frozen=True)
 class RetrainedNetwork:
-    """Training seed and iterations, and how well training converged: the numbers of `ml.certify.readiness`."""
+    """Training seed and iterations, and how well training converged: the numbers of `ml.certify.network.readiness`."""
 
     seed: int
     iterations: int
@@ -45,6 +45,6 @@ def certify_retrained_network(
         assumptions=(
             Assumption("retrained", True, len(retained), len(retained), "training has read the retained rows only"),
         ),
-        constants=RetrainedNetwork(seed, iterations, **check_network(network, posterior, retained).numbers),
+        constants=RetrainedNetwork(seed, iterations, **measure_rest(network, posterior, retained)),
         not_proved=(RECIPE, *NOT_PROVED[1:]),
     )

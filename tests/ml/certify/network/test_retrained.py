@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from ml.certify.network.readiness import check_network
+from ml.certify.network.readiness import measure_rest
 from ml.certify.network.retrained import certify_retrained_network
 from tests.ml.networks import TINY, learnable_rows
 
@@ -16,4 +16,4 @@ def test_epsilon_is_zero_and_the_constants_show_how_well_training_converged() ->
     assert all(assumption.holds for assumption in certificate.assumptions)
     content = certificate.to_dict()
     assert json.loads(json.dumps(content, allow_nan=False)) == content
-    assert content["constants"] == {"seed": 1, "iterations": 7, **check_network(TINY, posterior, data).numbers}
+    assert content["constants"] == {"seed": 1, "iterations": 7, **measure_rest(TINY, posterior, data)}
