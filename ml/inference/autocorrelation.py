@@ -55,7 +55,7 @@ def autocorrelation_times(series: Tensor) -> Tensor:
     """Return τ of each of k series of mean 0, of shape (chains, draws, k); NaN where a series is constant."""
     length = series.shape[1]
     spectrum = torch.fft.rfft(series, n=2 * length, dim=1).abs().square().mean(0)
-    covariance = torch.fft.irfft(spectrum, n=2 * length, dim=0)[: length - length % 2]
+    covariance = torch.fft.irfft(spectrum, n=2 * length, dim=0)[: length + length % 2]
     pairs = (covariance / covariance[0]).unflatten(0, (-1, 2)).sum(1)
     falling = pairs.cummin(0).values * (pairs > 0).cumprod(0)
     times: Tensor = (2 * falling.sum(0) - 1).clamp(min=1)

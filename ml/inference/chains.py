@@ -13,7 +13,7 @@ that their discretisation adds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -23,9 +23,10 @@ from torch.func import vmap
 
 from ml.errors import InvalidInput, NumericalFailure
 from ml.inference.diagnostics import Diagnostics, diagnose, evenly_spaced_draws
+from ml.inference.hmc import HMC, Energy
 from ml.inference.laplace import fit_laplace
 from ml.inference.sghmc import SGHMC
-from ml.inference.sgld import SGLD, Gradient, StepSize, normal
+from ml.inference.sgld import SGLD, StepSize, normal
 from ml.models.likelihood import Likelihood
 from ml.models.potential import Potential
 from ml.posteriors.sample_set import SampleSet
@@ -33,11 +34,11 @@ from ml.posteriors.sample_set import SampleSet
 _EXPLODED = 1e6  # times the size of the start, or of 1
 # Number of parameters up to which computing all chains in one call is faster (measured on a CPU).
 _MAX_BATCHED_PARAMETERS = 5_000
-# Limits of the width check. It needs no more, and should cost at most a tenth of the sampling: a fifteenth of the rows,
-# as a larger batch takes longer per row.
-_WIDTH_DRAWS = 200
-_WIDTH_ROWS = 4096
-_SAMPLING_PER_WIDTH = 15
+# Limits of the checks against the potential, which take gradients at some draws. With minibatches they should cost at
+# most a tenth of the sampling: a fifteenth of the rows, as a larger batch takes longer per row.
+_CHECKED_DRAWS = 500
+_CHECKED_ROWS = 4096
+_SAMPLING_PER_CHECK = 15
 _MIN_DRAWS_PER_CHAIN = 4  # R̂ splits each chain in two, and a variance needs two
 
 OnStep = Callable[[int, float], None]
@@ -49,10 +50,11 @@ class Chains:
     """Configuration of the chains. After `burn_in`, every `thinning`-th iterate is a draw.
 
     Without a `batch_size`, gradients use every row. Minibatches add noise that no algorithm removes, so they must be
-    large or the step small; the width diagnostic shows whether they are.
+    large or the step small; the diagnostics show whether they are. HMC uses every
+    row of preconditioned chains.
     """
 
-    algorithm: SGLD | SGHMC
+    algorithm: SGLD | SGHMC | HMC
     iterations: int
     burn_in: int
     thinning: int = 1
@@ -77,11 +79,19 @@ class Chains:
             raise InvalidInput(f"batch_size is {self.batch_size}: pass at least 1, or None to use every row")
         if not 0 <= self.jitter < math.inf:
             raise InvalidInput(f"jitter is {self.jitter}: pass a number of at least 0")
-        if self.preconditioned and math.isinf(self.algorithm.variance_inflation(1, 1, 1.0)):
+        if isinstance(self.algorithm, HMC):
+            self._check_hmc(self.algorithm)
+        elif self.preconditioned and math.isinf(self.algorithm.variance_inflation(1, 1, 1.0)):
             raise InvalidInput(
                 f"{self.algorithm} is unstable on preconditioned chains: keep the scale of the step size "
                 "below 2 for SGLD, below the friction for SGHMC"
             )
+
+    def _check_hmc(self, algorithm: HMC) -> None:
+        if self.batch_size is not None or not self.preconditioned:
+            raise InvalidInput("HMC needs preconditioned chains on every row: set preconditioned, leave batch_size out")
+        if algorithm.tuning > self.burn_in:
+            raise InvalidInput(f"tuning lasts {algorithm.tuning} iterations, burn_in {self.burn_in}: raise burn_in")
 
     @property
     def draws_per_chain(self) -> int:
@@ -96,7 +106,9 @@ PAPER_BNN_SGLD = Chains(SGLD(StepSize(0.5, 0.5)), iterations=10_000, burn_in=9_5
 PAPER_BNN_SGHMC = Chains(
     SGHMC(StepSize(0.5, 0.5), friction=0.4), iterations=10_000, burn_in=9_500, thinning=10, batch_size=128
 )
-# Our settings for models whose Hessian can be stored: exact on a Gaussian at any stable step, so the step can be long.
+# Our settings for models whose Hessian can be stored. HMC draws from the posterior itself. SGLD and SGHMC are exact on
+# a Gaussian at any stable step, so the step can be long, and nearly exact where the rows are many.
+SAFE_HMC = Chains(HMC(steps=4, tuning=60), iterations=600, burn_in=100, preconditioned=True)
 SAFE_SGLD = Chains(SGLD(StepSize(0.5, 0.0)), iterations=2_200, burn_in=200, thinning=4, preconditioned=True)
 SAFE_SGHMC = Chains(
     SGHMC(StepSize(0.2, 0.0), friction=0.6), iterations=2_200, burn_in=200, thinning=4, preconditioned=True
@@ -113,10 +125,11 @@ SAFE_BNN_SGHMC = Chains(
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """Draws and their diagnostics."""
+    """Draws, their diagnostics, and the share of the iterations after burn-in at which a chain moved."""
 
     sample_set: SampleSet
     diagnostics: Diagnostics
+    acceptance: float = 1.0
 
 
 def sample(
@@ -134,22 +147,38 @@ def sample(
     """
     _check(likelihood, data, start, config)
     coordinates = _coordinates(likelihood, data, start, config)
-    gradient = coordinates.pull_back(_gradient(likelihood, data, config.batch_size, generator))
+    energy = coordinates.pull_back(_energy(likelihood, data, config.batch_size, generator))
     origin = coordinates.start.expand(config.count, -1)
     starts = origin + normal(config.jitter**2 / len(data), origin, generator)
-    curvature = float(len(data)) if config.preconditioned else 0.0
-    positions = config.algorithm.walk(gradient, starts, len(data), generator, curvature)
-    thinned = []
-    for iteration, position in enumerate(islice(positions, config.iterations), 1):
+    thinned, moves, previous = [], 0.0, starts
+    for iteration, position in enumerate(_walk(config, energy, starts, len(data), generator), 1):
         theta = coordinates.theta(position)
         _check_size(theta, start, config, iteration)
         if on_step is not None:
-            on_step(iteration, config.algorithm.step_size.at(iteration, len(data)))
+            on_step(iteration, _step_size(config.algorithm, iteration, len(data)))
         after_burn_in = iteration - config.burn_in
         if after_burn_in > 0 and after_burn_in % config.thinning == 0:
             thinned.append(theta)
+        if after_burn_in > 0:
+            moves += float((position != previous).any(1).double().mean())
+        previous = position
     draws = torch.stack(thinned, 1)  # (chains, draws, p)
-    return Sampled(_sample_set(draws), diagnose(draws, _width_gradients(likelihood, data, draws, config, generator)))
+    diagnostics = diagnose(draws, _checked_gradients(likelihood, data, draws, config, generator))
+    return Sampled(_sample_set(draws), diagnostics, moves / (config.iterations - config.burn_in))
+
+
+def _walk(config: Chains, energy: Energy, starts: Tensor, rows: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield the positions of the chains at each iteration."""
+    algorithm, curvature = config.algorithm, float(rows) if config.preconditioned else 0.0
+    if isinstance(algorithm, HMC):
+        positions = algorithm.walk(energy, starts, generator, curvature)
+    else:
+        positions = algorithm.walk(lambda position: energy(position)[1], starts, rows, generator, curvature)
+    return islice(positions, config.iterations)
+
+
+def _step_size(algorithm: SGLD | SGHMC | HMC, iteration: int, rows: int) -> float:
+    return algorithm.angle if isinstance(algorithm, HMC) else algorithm.step_size.at(iteration, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,10 +195,17 @@ class _Coordinates:
     def theta(self, position: Tensor) -> Tensor:
         return position if self.basis is None else self.origin + position @ self.basis
 
-    def pull_back(self, gradient: Gradient) -> Gradient:
-        """Return ∇_ψ U from ∇_θ U."""
+    def pull_back(self, energy: Energy) -> Energy:
+        """Return U and ∇_ψ U as a function of ψ, from U and ∇_θ U as a function of θ."""
         basis = self.basis
-        return gradient if basis is None else lambda position: gradient(self.theta(position)) @ basis.T
+        if basis is None:
+            return energy
+
+        def pulled_back(position: Tensor) -> tuple[Tensor, Tensor]:
+            values, gradients = energy(self.theta(position))
+            return values, gradients @ basis.T
+
+        return pulled_back
 
 
 def _coordinates(likelihood: Likelihood, data: Tensor, start: Tensor, config: Chains) -> _Coordinates:
@@ -182,10 +218,10 @@ def _coordinates(likelihood: Likelihood, data: Tensor, start: Tensor, config: Ch
     return _Coordinates(laplace.mode, math.sqrt(len(data)) * inverse)
 
 
-def _gradient(likelihood: Likelihood, data: Tensor, batch_size: int | None, generator: torch.Generator) -> Gradient:
-    """Return ∇Ũ with Ũ(θ) = -(n/|batch|) Σ_batch log p(z | θ) - log p(θ), and its own batch for each chain.
+def _energy(likelihood: Likelihood, data: Tensor, batch_size: int | None, generator: torch.Generator) -> Energy:
+    """Return Ũ(θ) = -(n/|batch|) Σ_batch log p(z | θ) - log p(θ) with its gradient, and its own batch for each chain.
 
-    It is computed in the precision of the rows. The chains stay in float64, as their steps may vanish in float32.
+    They are computed in the precision of the rows. The chains stay in float64, as their steps may vanish in float32.
     """
 
     def potential(theta: Tensor, rows: Tensor) -> Tensor:
@@ -193,31 +229,31 @@ def _gradient(likelihood: Likelihood, data: Tensor, batch_size: int | None, gene
         return -scale * likelihood.log_likelihood(at, rows).sum() - likelihood.log_prior(at)
 
     batched = likelihood.parameter_count <= _MAX_BATCHED_PARAMETERS
-    gradients = _batched_gradients if batched else _looped_gradients
+    evaluate = _evaluate_batched if batched else _evaluate_looped
 
-    def gradient(theta: Tensor) -> Tensor:
+    def energy(theta: Tensor) -> tuple[Tensor, Tensor]:
         if batch_size is None:
-            return gradients(potential, theta, data)
+            return evaluate(potential, theta, data)
         batches = _batches(len(theta), batch_size, len(data), generator).to(data.device)
-        return gradients(potential, theta, data[batches])
+        return evaluate(potential, theta, data[batches])
 
-    return gradient
+    return energy
 
 
-def _batched_gradients(potential: _Potential, theta: Tensor, rows: Tensor) -> Tensor:
-    """Return the gradients of all chains by one call. `rows` are (rows, columns), or (chains, rows, columns)."""
+def _evaluate_batched(potential: _Potential, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the energies of all chains by one call. `rows` are (rows, columns), or (chains, rows, columns)."""
     at = theta.detach().requires_grad_()
-    potentials = vmap(potential, in_dims=(0, 0 if rows.ndim == 3 else None))
-    return torch.autograd.grad(potentials(at, rows).sum(), at)[0]
+    values = vmap(potential, in_dims=(0, 0 if rows.ndim == 3 else None))(at, rows)
+    return values.detach().to(theta.dtype), torch.autograd.grad(values.sum(), at)[0]
 
 
-def _looped_gradients(potential: _Potential, theta: Tensor, rows: Tensor) -> Tensor:
+def _evaluate_looped(potential: _Potential, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return the same, chain by chain: faster for large models, since convolutions are slow with batched weights."""
     batches = rows.expand(len(theta), *rows.shape[-2:])
     leaves = [at.detach().requires_grad_() for at in theta]
-    return torch.stack(
-        [torch.autograd.grad(potential(at, batch), at)[0] for at, batch in zip(leaves, batches, strict=True)]
-    )
+    values = [potential(at, batch) for at, batch in zip(leaves, batches, strict=True)]
+    gradients = [torch.autograd.grad(value, at)[0] for value, at in zip(values, leaves, strict=True)]
+    return torch.stack(values).detach().to(theta.dtype), torch.stack(gradients)
 
 
 def _batches(chains: int, size: int, rows: int, generator: torch.Generator) -> Tensor:
@@ -225,23 +261,26 @@ def _batches(chains: int, size: int, rows: int, generator: torch.Generator) -> T
     return torch.rand(chains, rows, generator=generator, device=generator.device).topk(size).indices
 
 
-def _width_gradients(
+def _checked_gradients(
     likelihood: Likelihood, data: Tensor, draws: Tensor, config: Chains, generator: torch.Generator
 ) -> Tensor:
     """Return ∇U at some draws of each chain, from all rows if affordable, else unbiased from fresh minibatches."""
-    count, rows = _width_sizes(config, len(data))
-    gradient = _gradient(likelihood, data, None if rows == len(data) else rows, generator)
-    return torch.stack([gradient(theta) for theta in evenly_spaced_draws(draws, count).unbind(1)], 1)
+    count, rows = _checked_sizes(config, len(data))
+    energy = _energy(likelihood, data, None if rows == len(data) else rows, generator)
+    return torch.stack([energy(theta)[1] for theta in evenly_spaced_draws(draws, count).unbind(1)], 1)
 
 
-def _width_sizes(config: Chains, rows: int) -> tuple[int, int]:
-    """Return the number of draws per chain and of rows per draw, together a share of the rows that sampling reads.
+def _checked_sizes(config: Chains, rows: int) -> tuple[int, int]:
+    """Return the number of draws per chain and of rows per draw: all rows of each, if sampling read them all.
 
-    Many draws with few rows each: the noise of the rows depends only on their total, that of the draws on their number.
+    With minibatches, many draws with few rows each, together a share of the rows that sampling reads: the noise of the
+    rows depends only on their total, that of the draws on their number.
     """
-    affordable = max(1, config.iterations // _SAMPLING_PER_WIDTH)
-    count = min(_WIDTH_DRAWS, config.draws_per_chain, affordable)
-    return count, min(rows, _WIDTH_ROWS, (config.batch_size or rows) * affordable // count)
+    if config.batch_size is None:
+        return min(_CHECKED_DRAWS, config.draws_per_chain), rows
+    affordable = max(1, config.iterations // _SAMPLING_PER_CHECK)
+    count = min(_CHECKED_DRAWS, config.draws_per_chain, affordable)
+    return count, min(rows, _CHECKED_ROWS, config.batch_size * affordable // count)
 
 
 def _sample_set(draws: Tensor) -> SampleSet:
@@ -252,9 +291,7 @@ def _sample_set(draws: Tensor) -> SampleSet:
 def _check_size(theta: Tensor, start: Tensor, config: Chains, iteration: int) -> None:
     # Written so that NaN fails too.
     if not float(theta.abs().max()) <= _EXPLODED * max(1.0, float(start.abs().max())):
-        raise NumericalFailure(
-            f"the chains exploded at iteration {iteration}: lower the scale of {config.algorithm.step_size}"
-        )
+        raise NumericalFailure(f"the chains exploded at iteration {iteration}: shorten the steps of {config.algorithm}")
 
 
 def _check(likelihood: Likelihood, data: Tensor, start: Tensor, config: Chains) -> None:

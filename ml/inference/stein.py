@@ -41,7 +41,7 @@ from ml.numerics.quantiles import f_quantile, largest_noncentrality, student_t_q
 _FALSE_ALARMS = 1e-3  # of each check
 _DRAWS_PER_DEGREE = 8
 # Covariances of p parameters need several times as many draws, and matrices of p x p time and memory.
-_DRAWS_PER_PARAMETER = 4
+_DRAWS_PER_PARAMETER = 3
 _MAX_DENSE_PARAMETERS = 300
 _SINGULAR = 1e-12  # least eigenvalue of a correlation matrix
 _CONFIDENCE = 0.95

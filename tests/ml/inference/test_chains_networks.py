@@ -31,10 +31,10 @@ def images(rows: int) -> Tensor:
 def test_looped_and_batched_gradients_agree(monkeypatch: pytest.MonkeyPatch, batch_size: int | None) -> None:
     data = images(30).double()
     theta = 0.3 * torch.randn(3, CONVOLUTIONAL.parameter_count, generator=seed(1), dtype=torch.float64)
-    batched = chains._gradient(CONVOLUTIONAL, data, batch_size, seed(2))(theta)
+    batched = chains._energy(CONVOLUTIONAL, data, batch_size, seed(2))(theta)[1]
     monkeypatch.setattr(chains, "_MAX_BATCHED_PARAMETERS", 0)
-    monkeypatch.delattr(chains, "_batched_gradients")
-    looped = chains._gradient(CONVOLUTIONAL, data, batch_size, seed(2))(theta)
+    monkeypatch.delattr(chains, "_evaluate_batched")
+    looped = chains._energy(CONVOLUTIONAL, data, batch_size, seed(2))(theta)[1]
     assert float(batched.abs().max()) > 1
     assert torch.allclose(looped, batched, rtol=1e-10, atol=1e-10)
 
@@ -53,10 +53,10 @@ def test_gradients_are_computed_in_the_precision_of_the_rows(
 
     data = images(30)
     theta = 0.3 * torch.randn(2, CONVOLUTIONAL.parameter_count, generator=seed(1), dtype=torch.float64)
-    gradient = chains._gradient(Recording(prior_std=0.5), data, None, seed(2))(theta)
+    gradient = chains._energy(Recording(prior_std=0.5), data, None, seed(2))(theta)[1]
     assert dtypes == {torch.float32}
     assert gradient.dtype == torch.float64
-    exact = chains._gradient(CONVOLUTIONAL, data.double(), None, seed(2))(theta)
+    exact = chains._energy(CONVOLUTIONAL, data.double(), None, seed(2))(theta)[1]
     assert 0 < float((gradient - exact).abs().max() / exact.abs().max()) < 1e-5
 
 
