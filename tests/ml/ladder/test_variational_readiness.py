@@ -1,15 +1,30 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable
+from itertools import count, islice
 
 import pytest
 import torch
 
-from ml.ladder.variational_readiness import check_variational
+from ml.errors import ForgettingError
+from ml.inference.variational import train
+from ml.ladder.policy import Policy
+from ml.ladder.variational import forget
+from ml.ladder.variational_readiness import OWN_NOISE, check_variational
+from ml.models.gmm import GaussianMixture
 from ml.models.linear import LinearRegression
+from ml.models.softmax import SoftmaxRegression
 from ml.posteriors.mean_field import MeanFieldGaussian
+from tests.ml.certify.test_fresh_starts import BEST, POOR
+from tests.ml.certify.test_fresh_starts import FAMILY as CLUSTERED
+from tests.ml.certify.test_fresh_starts import optimum as cluster_optimum
+from tests.ml.certify.test_fresh_starts import rows as rows_of_clusters
 from tests.ml.conftest import Scene, saddle
 from tests.ml.exact_posterior import exact_posterior
+from tests.ml.ladder.random_models import RandomModel, random_model
+from tests.ml.models.test_softmax import random_rows
 
 FAMILY = LinearRegression(dimensions=3, noise_std=0.5, prior_std=1.0)
 
@@ -93,3 +108,66 @@ def test_a_saddle_cannot_be_polished(scene: Scene) -> None:
     assert readiness.numbers["epsilon_in_reach"] == math.inf
     assert math.isnan(readiness.numbers["could_fall"])
     assert any("another start" in advice for advice in readiness.advice)
+
+
+def test_nothing_can_be_forgotten_of_rows_that_are_all_needed() -> None:
+    family = GaussianMixture(components=2, dimensions=1, prior_std=5.0)
+    data = torch.tensor([[-3.0], [3.0]], dtype=torch.float64)
+    readiness = check_variational(family, train(family, data, family.initial(data, 0)).posterior, data)
+    assert (readiness.levels, readiness.numbers["epsilon_in_reach"]) == ((), math.inf)
+    assert any("1 rows are too few for 2 components" in finding for finding in readiness.findings)
+
+
+def test_a_model_that_fits_its_own_noise_is_told_to_take_more_draws() -> None:
+    data = random_rows(60, 4, 3)
+    few, enough = (
+        check_variational(family, train(family, data, family.initial(data, 0)).posterior, data)
+        for family in (SoftmaxRegression(4, 3, 1.0, draws=4), SoftmaxRegression(4, 3, 1.0))
+    )
+    assert few.numbers["elbo_distance"] > OWN_NOISE
+    assert "fits its own noise: train and register it with more than 4 draws" in few.advice[-1]
+    assert few.levels == ("proved",)
+    assert enough.ready
+    assert 0 < enough.numbers["elbo_distance"] < OWN_NOISE
+
+
+def test_a_mixture_in_a_poor_minimum_is_told_to_start_elsewhere() -> None:
+    data, family = rows_of_clusters(), CLUSTERED
+    poor, best = (check_variational(family, cluster_optimum(start, data), data) for start in (POOR, BEST))
+    assert poor.levels == best.levels == ("proved",)
+    assert best.ready
+    assert (best.numbers["lower_starts"], best.numbers["lowest_start"]) == (0, 0)
+    assert poor.numbers["lower_starts"] >= 2
+    assert poor.numbers["lowest_start"] > 100
+    assert "has not found the lowest minimum: train it from another start" in poor.advice[-1]
+
+
+def count_predictions(models: Iterable[RandomModel]) -> Counter[tuple[bool, bool]]:
+    """Count (promised, issued): a bound within the policy for another row than the one that was rehearsed."""
+    policy = Policy(1e-3, rungs=("influence", "newton", "warm"))
+    counts: Counter[tuple[bool, bool]] = Counter()
+    for seed, model in enumerate(models):
+        readiness = check_variational(model.family, model.posterior, model.data)
+        promised = "proved" in readiness.levels and readiness.numbers["epsilon_in_reach"] <= policy.epsilon
+        row = torch.randint(len(model.data), (1,), generator=torch.Generator().manual_seed(seed + 1))
+        try:
+            issued = forget(model.family, model.posterior, model.data, row, policy).policy_met
+        except ForgettingError:
+            issued = False
+        counts[promised, issued] += 1
+    return counts
+
+
+def test_what_readiness_predicts_is_what_deletions_get() -> None:
+    counts = count_predictions(islice(filter(None, map(random_model, count())), 60))
+    assert counts[True, False] + counts[False, True] <= 1
+    assert counts[False, False] >= 3
+    assert counts[True, True] >= 40
+
+
+@pytest.mark.soak
+def test_predictions_agree_with_deletions_for_five_hundred_models() -> None:
+    counts = count_predictions(islice(filter(None, map(random_model, count())), 500))
+    assert counts[True, False] <= 5
+    assert counts[False, True] <= 5
+    assert counts[False, False] >= 30
