@@ -1,4 +1,7 @@
-"""Variational inference to the optimum: first the family's own sweeps, then Newton steps."""
+"""Variational inference to the optimum: first the family's own sweeps, then Newton steps.
+
+The length of a step is in units of the widths, so that it does not depend on the units of the data.
+"""
 
 import math
 from collections.abc import Callable
@@ -13,9 +16,9 @@ from ml.posteriors.mean_field import MeanFieldGaussian
 
 _MAX_SWEEPS = 10_000
 _MAX_NEWTON_STEPS = 50
-_HANDOVER = 1e-2  # Newton takes over once a sweep moves λ by less than this
-_LAST_HANDOVER = 1e-8
-_STAGNATION = 1e-8  # below it, a Newton step that no longer shrinks is rounding
+_HANDOVER = 0.3  # Newton takes over once a sweep moves λ by less than this
+_LAST_HANDOVER = 1e-7
+_STAGNATION = 1e-4  # below it, a Newton step that no longer shrinks is rounding
 
 OnStep = Callable[[int, float], None]
 
@@ -37,7 +40,7 @@ def train(
     tolerance: float = 1e-10,
     on_step: OnStep | None = None,
 ) -> Trained:
-    """Minimise F from `start` until a Newton step moves λ by at most `tolerance` or by rounding alone.
+    """Minimise F from `start` until a Newton step moves λ by at most `tolerance` widths or by rounding alone.
 
     `on_step(iteration, step_length)` is called after every iteration. Sweeps continue while the Hessian is not positive
     definite. If it never becomes so, the start leads to a saddle, and NumericalFailure is raised.
@@ -74,10 +77,10 @@ class _Progress:
 def _sweep(
     family: Family, data: Tensor, posterior: MeanFieldGaussian, handover: float, progress: _Progress
 ) -> MeanFieldGaussian:
-    """Sweep until a sweep moves λ by at most `handover`."""
+    """Sweep until a sweep moves λ by at most `handover` widths."""
     for _ in range(_MAX_SWEEPS):
         swept = family.sweep(posterior, data)
-        length = float((swept.flat() - posterior.flat()).norm())
+        length = _distance(posterior, swept)
         progress.step(length)
         posterior = swept
         if length <= handover:
@@ -93,10 +96,15 @@ def _minimise_by_newton(
     at, previous = family.expand(posterior, data), math.inf
     for _ in range(_MAX_NEWTON_STEPS):
         after = newton_step(family, at, data)
-        length = float((after.posterior.flat() - at.posterior.flat()).norm())
+        length = _distance(at.posterior, after.posterior)
         progress.step(length)
         at = after
         if length <= tolerance or (length <= _STAGNATION and length > previous / 2):
             return Trained(at.posterior, at.hessian, progress.iterations, float(at.gradient.norm()))
         previous = length
     raise NumericalFailure(f"Newton's method did not converge in {_MAX_NEWTON_STEPS} steps: start from another seed")
+
+
+def _distance(start: MeanFieldGaussian, end: MeanFieldGaussian) -> float:
+    """Return the length of the step in units of the widths at its end."""
+    return float(((end.flat() - start.flat()) / end.std.flatten().repeat(2)).norm())
