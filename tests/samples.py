@@ -80,6 +80,25 @@ def register_sample(
     return register(database, open_artifacts(settings), registration, actor="test")
 
 
+def register_sample_set(settings: Settings, database: Database, **policy: Any) -> uuid.UUID:
+    """Register exact draws of the conjugate mixture, each with its mirror image, so that their mean is exact."""
+    data = points()
+    precision = len(data) + 1.0
+    offsets = np.random.default_rng(3).normal(size=(1000, 2)) / precision**0.5
+    draws = data.sum(0) / precision + np.concatenate([offsets, -offsets])
+    registration = Registration(
+        name="sample set",
+        family="gaussian-mixture",
+        config=dict(CONFIG),
+        policy={"epsilon": 0.05, "level": "estimated", "rungs": RUNGS, "seconds": None, **policy},
+        posterior=save({"samples": draws, "chain": np.arange(len(draws)) % 4}),
+        posterior_kind="samples",
+        records=save({"x": data}),
+        lookups=[lookup(settings, row // ROWS_EACH) for row in range(len(data))],
+    )
+    return register(database, open_artifacts(settings), registration, actor="test")
+
+
 def request_deletion(
     settings: Settings,
     database: Database,

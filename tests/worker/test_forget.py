@@ -312,3 +312,30 @@ def test_every_log_line_of_a_deletion_carries_its_request_id(
     events = [line["event"] for line in lines if line.get("request_id") == "trace-42"]
     assert events == ["deletion.claimed", "deletion.completed"]
     assert all(line["deletion_id"] == str(view.deletion.id) for line in lines if "deletion_id" in line)
+
+
+def test_the_weights_of_a_sample_set_are_kept_from_version_to_version(
+    settings: Settings, database: Database, context: WorkerContext
+) -> None:
+    """Log-weights of two people, one after the other, in closed form: ½ Σ ‖θ - x‖² over their rows, up to a constant."""
+    model_id = samples.register_sample_set(settings, database, rungs=["reweight"])
+    draws = None
+    for number in (3, 5):
+        samples.request_deletion(settings, database, number, request_id=f"request-{number}")
+        forget_pending(context, model_id)
+        with database.reading() as session:
+            posterior = load(context.artifacts.get(model_id, current_version(session, model_id).posterior_digest))
+        assert draws is None or np.array_equal(draws, posterior["samples"])
+        draws = posterior["samples"]
+    data = samples.points().reshape(samples.PEOPLE, samples.ROWS_EACH, 2)
+    forgotten = data[[3, 5]].reshape(-1, 2)
+    expected = 0.5 * np.square(draws[:, None] - forgotten).sum((1, 2))
+    assert np.allclose(posterior["log_weights"], expected - expected.mean(), rtol=0, atol=1e-10)
+    assert 0 < posterior["log_weights_error"].item() < 1e-10
+    with database.reading() as session:
+        checked = [verify(bundle.encode(), context.signer.public_pem.encode()) for bundle in certificates(session)]
+    for verified in checked:
+        constants, release = verified.predicate["bound"]["constants"], verified.predicate["effects"]["release"]
+        assert constants["reading"] == "weighted draws"
+        assert release[1]["nats"] == pytest.approx(100 * verified.predicate["bound"]["epsilon"])
+    assert checked[0].predicate["bound"]["epsilon"] < checked[1].predicate["bound"]["epsilon"]
