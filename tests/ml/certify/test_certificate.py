@@ -2,6 +2,7 @@ import json
 import math
 
 from ml.certify import Assumption, Certificate
+from ml.certify.certificate import FreshStarts
 from ml.certify.kantorovich import Constants
 
 ASSUMPTIONS = (
@@ -16,8 +17,9 @@ NONE = Certificate(
     direction="forwards",
     n_retained=12,
     assumptions=ASSUMPTIONS,
-    constants=Constants(1.0, 2.0, 3.0, 4.0, math.inf, math.nan, math.nan, 1e-13, math.inf, math.inf),
+    constants=Constants("widths", 1.0, 2.0, 3.0, 4.0, math.inf, math.nan, math.nan, 1e-13, math.inf),
     not_proved=("nothing more",),
+    fresh_starts=FreshStarts(4, 1, 12.5, 12),
 )
 
 
@@ -41,3 +43,5 @@ def test_the_dictionary_is_plain_json() -> None:
     assert content["constants"]["rounding"] == 1e-13  # type: ignore[index]
     assert content["reasons"] == ["not shown: Newton's method converges"]
     assert content["not_proved"] == ["nothing more"]
+    assert content["elbo_distance"] is None
+    assert content["fresh_starts"] == {"tried": 4, "lower": 1, "lowest": 12.5, "rows": 12}
