@@ -24,7 +24,7 @@ _MAX_STEPS = 200
 _MAX_HALVINGS = 40
 _CONVERGED = 1e-9
 _SAFETY = 8.0  # the accuracy of a minimiser, in lengths of the last steps, which are rounding
-_SWEEPS = 50
+_SWEEPS, _MAX_SWEEPS = 50, 1_000  # a saddle between two like components holds them for ever
 
 AnyEnergy = TypeVar("AnyEnergy", bound=Energy)
 
@@ -46,15 +46,15 @@ def minimise(energy: Energy, start: Array) -> Minimum:
 
     Steps end where they no longer shrink: their length is then the rounding of the gradient, seen through the Hessian.
     """
-    at, previous = extended(start), math.inf
+    at, previous, sweeps = extended(start), math.inf, 0
     for _ in range(_MAX_STEPS):
         try:
             gradient, hessian = energy.derivatives(at)
             step = -solve(hessian, gradient)
         except ArithmeticError as error:
-            if not isinstance(energy, Mixture):
+            if not isinstance(energy, Mixture) or sweeps == _MAX_SWEEPS:
                 raise NoMinimum(str(error)) from error
-            at, previous = _sweep(energy, at), math.inf
+            at, previous, sweeps = _sweep(energy, at), math.inf, sweeps + _SWEEPS
             continue
         length = natural_length(step, at)
         if length <= _CONVERGED and length >= previous / 2:

@@ -15,7 +15,8 @@ from ml.errors import ForgettingError, NumericalFailure
 
 OnProgress = Callable[[str, float], None]
 
-_UNTRAINED_EVERY = 4  # models whose posterior is where training starts, or a few sweeps further
+# Models whose posterior is where training starts, or a few sweeps further. Coprime to the number of families.
+_UNTRAINED_EVERY = 5
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,12 @@ def test_a_mixture_leaves_a_saddle_by_sweeps() -> None:
     assert sorted(np.round(minimum.at[:2].astype(float))) == [-5, 5]
 
 
+def test_a_saddle_between_like_components_is_no_minimum() -> None:
+    rows = extended(np.concatenate([np.full((20, 1), -5.0), np.full((20, 1), 5.0)]))
+    with pytest.raises(NoMinimum, match="positive definite"):
+        minimise(Mixture(rows, 2, 3.0), extended([0.0, 0.0, 1.0, 1.0]))
+
+
 def test_an_energy_without_minimum_is_refused() -> None:
     with pytest.raises(NoMinimum, match="positive definite"):
         minimise(Linear(extended([[1.0]]), extended([1.0]), 1.0, 1.0), extended([0.0, np.nan]))
