@@ -2,15 +2,15 @@
 
 q(θ) = N(μ, diag σ²). Under q, xᵀθ is N(xᵀμ, v²) with v = |x∘σ|. So the expected log-loss of a row is an integral over
 one z ~ N(0, 1), which `logistic_expectations` computes to rounding accuracy, and F is the negative ELBO itself. With
-f(t) = log(1+e^t), t = ±xᵀμ + vz (+ if y = 0), y = x²∘σ and e = y/v
+f(t) = log(1+e^t) and t = ±xᵀμ + vz (+ for the label 0), and with e = x²∘σ/v, the gradient of v by σ,
 
-    F(μ, σ) = Σ E f(t) + KL(q ‖ prior)       ∂_μ = ±Σ E f' x       ∂_σ = Σ E f'' y
-    ∇²F = Σ E f'' (±x, ze)(±x, ze)ᵀ + E f'' diag(0, x² - e²)  =  Σ E f'' [(x, 0)(x, 0)ᵀ + diag(0, x²)]
-          ± E f''z [(x, 0)(0, e)ᵀ + (0, e)(x, 0)ᵀ] + E f''(z²-1) (0, e)(0, e)ᵀ          each with its part of ∇²KL
+    F(μ, σ) = Σ E f(t) + KL(q ‖ prior)       ∂_μ = Σ ±E f' x       ∂_σ = Σ E f'z e = Σ E f'' x²∘σ
+    ∂²_μμ = Σ E f'' xxᵀ      ∂²_μσ = Σ ±E f''z xeᵀ      ∂²_σσ = Σ E f''(z²-1) eeᵀ + E f'' diag(x²)
 
-by Stein's identity, E f' z = v E f''. F is jointly convex: E f(a + vz) is convex in (a, v), since f is and its argument
-is linear; it does not fall with v, as ∂_v = E f'z ≥ 0; and v is a norm of x∘σ. The KL has curvature of at least
-1/prior_std² in every direction. So F has one minimum, which any training reaches and which a certificate refers to.
+each with its part of the KL. By Stein's identity E f'z = v E f'', and v ∂²v/∂σ² = diag(x²) - eeᵀ. F is jointly convex:
+E f(a + vz) is convex in (a, v), since f is and its argument is linear; it does not fall with v, as ∂_v = E f'z ≥ 0; and
+v is a norm of x∘σ. The KL has curvature of at least 1/prior_std² in every direction. So F has one minimum, which any
+training reaches and which a certificate refers to.
 
 Third derivative, in scaled coordinates, with x for x∘scale. Along a unit direction (p, q), let α = ±xᵀp, β = eᵀq and
 b = α + βz be the change of t, and c = |x∘q|² - β² ≥ 0. By Stein's identity once more, a row contributes
@@ -59,11 +59,11 @@ class Rows:
 
     features: Tensor
     squares: Tensor  # x²
-    sign: Tensor  # 1 if y = 0, -1 if y = 1
+    sign: Tensor  # 1 for the label 0, -1 for 1
     centre: Tensor  # ±xᵀμ: positive where the row is misclassified
     width: Tensor  # v
     length: Tensor  # |x| in scaled coordinates
-    error: Tensor  # bound on the rounding of the centre, and of the width
+    error: Tensor  # ρ: bound on the rounding of the centre and of the width together
 
     def gradient(self, residual: Tensor, curvature: Tensor) -> Tensor:
         """Return Σ ±E f' x, then Σ E f'' x²."""
@@ -216,10 +216,10 @@ class LogisticRegression:
         If ±xᵀμ and v are off by at most ρ, then E f' is off by at most ρ E f''(1+z²), to first order, and E f'', E f''z
         and E f''(z²-1) by at most ρ E f''(1+z²)², since |f'''| ≤ f'' and |z|, |z²-1| ≤ 1+z². For v > 4 these three are
         off by 4/v of that at most: φ(z)/v with z = (s-b)/v changes by at most (1+z²)(2ρ/v) times itself. The roundings
-        of the sums are γE f' and γE f''(1+z²). As |y| ≤ v|x|, the gradient of a row changes by |x| times the error of
-        E f' and v|x| times that of E f'', with one factor 1+z² less. Its Hessian changes by 3|x|² times the errors:
-        2|x|² for the products of (x, 0) and (0, e), since |e| ≤ |x|, and |x|² for the diagonal. The factor 2 covers
-        higher orders, and the errors of the bound itself.
+        of the sums are γE f' and γE f''(1+z²). As |x²∘σ| ≤ v|x|, the gradient of a row changes by |x| times the error
+        of E f' and v|x| times that of E f'', with one factor 1+z² less. Its Hessian changes by 3|x|² times the errors:
+        2|x|² for the products of x and e, since |e| ≤ |x|, and |x|² for the diagonal. The factor 2 covers higher
+        orders, and the errors of the bound itself.
         """
         if not error <= _LARGEST_NOISE:
             return Rounding(math.inf, math.inf)
@@ -240,5 +240,5 @@ def _zeros(posterior: MeanFieldGaussian, order: int) -> Tensor:
 
 
 def _width_factor(posterior: MeanFieldGaussian) -> Tensor:
-    """Return 1 for each mean and σ for each width: y is x² times σ."""
+    """Return 1 for each mean and σ for each width, by which sums over x² become sums over x²∘σ."""
     return torch.cat([torch.ones_like(posterior.std), posterior.std])

@@ -116,9 +116,9 @@ def test_the_energy_is_jointly_convex() -> None:
     """At the middle of two posteriors it is at most their mean, whatever their widths."""
     family, data = LogisticRegression(3, 2.0), random_rows(20, 3, scale=3.0)
     for seed in range(20):
-        one, other = (random_posterior((3,), 2 * seed + i, std=10.0 ** (seed % 3 - 1 + i)) for i in range(2))
-        middle = one.with_flat((one.flat() + other.flat()) / 2)
-        energies = [family.expand(posterior, data).energy for posterior in (one, other, middle)]
+        first, second = (random_posterior((3,), 2 * seed + i, std=10.0 ** (seed % 3 - 1 + i)) for i in range(2))
+        middle = first.with_flat((first.flat() + second.flat()) / 2)
+        energies = [family.expand(posterior, data).energy for posterior in (first, second, middle)]
         assert energies[2] < (energies[0] + energies[1]) / 2
 
 
