@@ -96,10 +96,10 @@ def certify_expansion(
     gradient, hessian, std = _scaled(expansion)
     lambda_min = _least_curvature(hessian) - expansion.rounding.hessian
     step = _newton_step(expansion, newton, lambda_min)
-    error = _newton_error(gradient, hessian, step, expansion.rounding, lambda_min)
-    eta = _norm(step, hessian, expansion.rounding.hessian) + error
     stretch = lambda_min**-0.5 * _INFLATION if lambda_min > 0 else math.nan  # |v| ≤ stretch·‖v‖
     reach = _reach(family, expansion, hessian, stretch)
+    error = _newton_error(gradient, hessian, step, expansion.rounding, stretch, reach)
+    eta = _norm(step, hessian, expansion.rounding.hessian) + error
     third = partial(_third_derivative, family, expansion, hessian, 2 * eta * reach)
     lipschitz = _lipschitz(retained, lambda rows: third(rows) * reach, eta)
     k = lipschitz * eta * _INFLATION
@@ -247,16 +247,19 @@ def _cholesky_slack(matrix: Tensor) -> float:
     return 4 * (len(matrix) + 4) * _EPS * float(matrix.diagonal().abs().sum())
 
 
-def _newton_error(gradient: Tensor, hessian: Tensor, step: Tensor, rounding: Rounding, lambda_min: float) -> float:
-    """Bound the error of the computed δ in the norm of H, |g - Hδ|/√m, with the rounding of g, H and the residual.
+def _newton_error(
+    gradient: Tensor, hessian: Tensor, step: Tensor, rounding: Rounding, stretch: float, reach: float
+) -> float:
+    """Bound the error of the computed δ in the norm of H: that of g - Hδ in the dual norm, with all rounding.
 
-    The residual is recomputed: the solver's own report is not trusted.
+    The dual norm is at most |·|/√m, and at most c|·| for what is orthogonal to the invariant directions, as
+    vᵀd = (Qv)ᵀd. The residual is recomputed: the solver's own report is not trusted.
     """
     step_norm = float(step.norm())
     residual = float((gradient - hessian @ step).norm())
     residual_rounding = (len(step) + 4) * _EPS * float(hessian.norm() * step_norm + gradient.norm())
-    total = residual + residual_rounding + rounding.gradient + rounding.hessian * step_norm
-    return total / math.sqrt(lambda_min) * _INFLATION if lambda_min > 0 else math.nan
+    anywhere = residual + residual_rounding + rounding.gradient_anywhere + rounding.hessian * step_norm
+    return (anywhere * stretch + rounding.gradient * reach) * _INFLATION
 
 
 def paper_epsilon(posterior: MeanFieldGaussian, radius: float) -> float:

@@ -33,10 +33,13 @@ def width_scale(posterior: MeanFieldGaussian) -> Tensor:
 class Rounding:
     """Worst-case float64 error of an expansion in scaled coordinates: ‖s∘δg‖₂ for the gradient g, and the spectral norm
     of diag(s) δH diag(s) for the Hessian H.
+
+    `gradient` is orthogonal to the family's invariant directions. What is not is at most `gradient_anywhere`.
     """
 
     gradient: float
     hessian: float
+    gradient_anywhere: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -142,10 +142,12 @@ class SoftmaxRegression:
             _add_curvature(curvatures[draw], chunk, torch.ones_like(chunk.length))
             sizes += chunk.sizes(residual)
             error = max(error, float(chunk.error.max()))
-        gradient += pull_back(noises, gradients)
+        row_gradient = pull_back(noises, gradients)
+        centring = _centre(row_gradient.view(2, self.classes, self.dimensions)[0], width_scale(posterior))
         hessian = pull_back_curvature(noises, curvatures)
         hessian.diagonal().add_(curvature)
-        rounding = self._rounding(posterior, len(data), sizes / self.draws, error)
+        rounding = self._rounding(posterior, len(data), sizes / self.draws, error, centring)
+        gradient += row_gradient
         return Expansion(posterior, energy, gradient, hessian, rounding)
 
     def group_gradient(self, posterior: MeanFieldGaussian, group: Tensor) -> Tensor:
@@ -219,8 +221,10 @@ class SoftmaxRegression:
         """Return how many roundings a sum over rows and draws goes through, those of its terms included."""
         return min(rows, _CHUNK_ROWS) + math.ceil(rows / _CHUNK_ROWS) + self.draws + 64
 
-    def _rounding(self, posterior: MeanFieldGaussian, rows: int, sizes: Tensor, error: float) -> Rounding:
-        """Return the a-priori error of an expansion; `error` is the largest e.
+    def _rounding(
+        self, posterior: MeanFieldGaussian, rows: int, sizes: Tensor, error: float, centring: float
+    ) -> Rounding:
+        """Return the a-priori error of an expansion; `error` is the largest e, `centring` that of `_centre`.
 
         If every logit is off by at most e, then p_k is off by 2e p_k(1-p_k), to first order, and by roundings γ_K p_k.
         As Σ p_k(1-p_k) = 1 - |p|², p - e_y is off by at most 2e(1-|p|²) + γ_K, and diag p - ppᵀ, where p counts three
@@ -233,7 +237,20 @@ class SoftmaxRegression:
         gradient_noise, lengths, gradient_size, hessian_noise, hessian_size = sizes.tolist()
         gradient = 2 * gradient_noise + gamma(self.classes + 16) * lengths + unit * gradient_size
         hessian = 6 * hessian_noise + 5 * unit * hessian_size
-        return Rounding(1.01 * gradient + prior_rounding.gradient, 1.01 * hessian + prior_rounding.hessian)
+        return Rounding(1.01 * gradient, 1.01 * hessian + prior_rounding.hessian, centring + prior_rounding.gradient)
+
+
+def _centre(gradient: Tensor, scale: Tensor) -> float:
+    """Make the rows' gradient by the means, (classes × dimensions), sum to 0 over the classes. Return the rounding.
+
+    The sum is 0 but for rounding, as that of p - e_y is. What is subtracted lies along the invariant directions, so
+    that the rounding orthogonal to them does not grow. With G_k the gradient of a class and w_k = s_k⁻²/Σs⁻² the errors
+    are at most γ w_k Σ|G| and γ|G_k|, where |s∘w| = 1/√(Σs⁻²) ≤ min s.
+    """
+    inverse_square = scale.square().reciprocal()
+    sizes = (scale.amin(0) * gradient.abs().sum(0)).norm() + (scale * gradient).norm()
+    gradient -= inverse_square / inverse_square.sum(0) * gradient.sum(0)
+    return 2 * gamma(len(gradient) + 8) * float(sizes)
 
 
 def _add_curvature(curvature: Tensor, chunk: LossTerms, weights: Tensor) -> None:

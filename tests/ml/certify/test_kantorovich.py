@@ -230,16 +230,15 @@ def test_a_guess_that_cholesky_refutes_leaves_no_lower_bound(monkeypatch: pytest
 
 
 def test_the_error_of_the_newton_step_by_hand() -> None:
-    """(|g - Hδ| + 6ε(|H||δ| + |g|) + rounding of g + rounding of H·|δ|)/√m, |g| = |H| = √20, the true δ = (1, 1)."""
+    """(|g - Hδ| + 6ε(|H||δ| + |g|) + rounding of H·|δ|)/√m, and c times that of g; |g| = |H| = √20, true δ = (1, 1)."""
     gradient, step = torch.tensor([2.0, 4.0], dtype=torch.float64), torch.ones(2, dtype=torch.float64)
-    hessian, rounding = gradient.diag(), Rounding(0.5, 0.25)
-    exact = _newton_error(gradient, hessian, step, Rounding(0.0, 0.0), lambda_min=4.0)
+    hessian, rounding = gradient.diag(), Rounding(0.5, 0.25, gradient_anywhere=0.75)
+    exact = _newton_error(gradient, hessian, step, Rounding(0.0, 0.0), 0.5, 0.25)
     assert exact == pytest.approx(6 * 2.0**-52 * math.sqrt(20) * (math.sqrt(2) + 1) / 2, rel=1e-9, abs=0)
-    rounded = _newton_error(gradient, hessian, step, rounding, lambda_min=4.0)
-    assert rounded == pytest.approx((0.5 + 0.25 * math.sqrt(2)) / 2, rel=1e-9)
+    rounded = _newton_error(gradient, hessian, step, rounding, 0.5, 0.25)
+    assert rounded == pytest.approx(0.25 * 0.5 + (0.75 + 0.25 * math.sqrt(2)) / 2, rel=1e-9)
     step[0] = 0.0
-    assert _newton_error(gradient, hessian, step, rounding, lambda_min=16.0) == pytest.approx(2.75 / 4, rel=1e-9)
-    assert math.isnan(_newton_error(gradient, hessian, step, rounding, lambda_min=-1.0))
+    assert _newton_error(gradient, hessian, step, rounding, 0.25, 0.25) == pytest.approx(3.5 / 4, rel=1e-9)
 
 
 def test_the_norm_of_a_step_by_hand() -> None:
@@ -331,8 +330,9 @@ def test_the_constants_of_a_certificate_follow_the_theorem(scene: Scene) -> None
     at = scene.family.expand(near, scene.data)
     gradient, hessian = at.scale * at.gradient, at.scale.unsqueeze(1) * at.hessian * at.scale
     step = solve(hessian, gradient).x
-    error = _newton_error(gradient, hessian, step, at.rounding, constants.lambda_min)
-    eta, stretch = float(step @ hessian @ step) ** 0.5 + error, constants.lambda_min**-0.5
+    stretch = constants.lambda_min**-0.5
+    error = _newton_error(gradient, hessian, step, at.rounding, stretch, stretch)
+    eta = float(step @ hessian @ step) ** 0.5 + error
     rounding = error * stretch + 1e-13
     assert (constants.newton_step_norm, constants.rounding) == pytest.approx((eta, rounding), rel=1e-9, abs=0)
     whole, half = (

@@ -14,7 +14,9 @@ from ml.inference.variational import train
 from ml.ladder.policy import Policy
 from ml.ladder.variational import forget
 from ml.models import build, softmax
+from ml.models.family import width_scale
 from ml.models.frozen_noise import FrozenNoiseFamily, frozen_noise
+from ml.models.regression import WeightPrior
 from ml.models.softmax import SoftmaxRegression
 from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.models.attacks import (
@@ -236,10 +238,38 @@ def test_rounding_stays_within_its_a_priori_bound(scale: float) -> None:
     rounding = family.expand(posterior, data).rounding
     with mpmath.workdps(50):
         lost, lost_curvature = rounding_errors(family, posterior, data)
-    assert 0 < lost <= rounding.gradient < 1e5 * lost
+    assert 0 < lost <= rounding.gradient + rounding.gradient_anywhere < 1e5 * lost
     assert 0 < lost_curvature <= rounding.hessian < 1e5 * lost_curvature
     if scale == 1e6:
         assert lost > 1e-11  # not only rounding of a sum: the logits themselves have lost digits
+
+
+def test_a_row_does_not_change_along_the_invariant_directions() -> None:
+    family, data, posterior = SoftmaxRegression(2, 3, 1.3, 4, 0), random_rows(10, 2, 3), random_posterior((3, 2), 5)
+    directions = family.invariant_directions(posterior)
+    assert torch.allclose(directions.T @ directions, torch.eye(2, dtype=torch.float64), rtol=0, atol=1e-15)
+    rows, centre = scaled(posterior, data_energy(family, data))
+    for direction in directions.T:
+        assert float(rows(centre + 3 * direction)) == pytest.approx(float(rows(centre)), rel=1e-13)
+    bound = family.third_derivative_bound(posterior, data, 0.1) - torch.diag(
+        torch.cat([torch.zeros(6).double(), WeightPrior(1.3).third_derivative(posterior, 0.1)])
+    )
+    assert torch.allclose(bound @ directions, torch.zeros(12, 2, dtype=torch.float64), rtol=0, atol=1e-9)
+
+
+def test_centring_leaves_no_rounding_along_the_invariant_directions() -> None:
+    """A gradient is off along them and elsewhere: what is left along them is within the bound, the rest no larger."""
+    family, posterior = SoftmaxRegression(2, 3, 1.3, 4, 0), random_posterior((3, 2), 5)
+    generator, scale = torch.Generator().manual_seed(0), width_scale(posterior)
+    error = 1e-9 * torch.randn(3, 2, generator=generator, dtype=torch.float64)
+    exact = torch.randn(3, 2, generator=generator, dtype=torch.float64)
+    exact -= exact.mean(0)
+    gradient = exact + error
+    bound = softmax._centre(gradient, scale)
+    left = torch.cat([(scale * (gradient - exact)).flatten(), torch.zeros(6).double()])
+    along = family.invariant_directions(posterior).T @ left
+    assert float(along.norm()) <= bound < 1e-14
+    assert float(left.norm()) <= float((scale * error).norm()) + bound
 
 
 def test_the_rounding_bound_is_infinite_where_logits_have_no_digits_left() -> None:
