@@ -93,9 +93,11 @@ def _check_convergence(at: Expansion, certificate: Certificate, optimum: Expansi
         f"the gradient left by training is {residual:.2g} in the natural metric, the least curvature {lambda_min:.2g}"
     )
     if certificate.level == "proved":
-        distance = f"the optimum is proved to lie within {certificate.epsilon:.2g} nats"
-        polish = f"every deletion spends Newton steps on the distance that training left: {POLISH}"
         fall = certificate.constants.newton_decrement**2 / 2
+        distance = (
+            f"the optimum is proved to lie within {certificate.epsilon:.2g} nats; the energy can fall by {fall:.2g}"
+        )
+        polish = f"every deletion spends Newton steps on the distance that training left: {POLISH}"
         advice = (polish,) if certificate.epsilon > CONVERGED else ()
         return _Aspect({**numbers, "could_fall": fall}, (gradient, distance), advice)
     if optimum is None:

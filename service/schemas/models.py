@@ -238,7 +238,7 @@ class ModelOut(BaseModel):
     posterior_sha256: str
     dataset_root: DatasetRoot
     readiness: dict[str, Any] | None = Field(
-        description="How converged the posterior is, which certificate levels it can reach and what would help. "
+        description="What deletions will get without retraining, how converged the posterior is and what would help. "
         "Null until a worker has checked it, seconds after registration."
     )
     created_at: datetime
