@@ -317,7 +317,7 @@ def test_every_log_line_of_a_deletion_carries_its_request_id(
 def test_the_weights_of_a_sample_set_are_kept_from_version_to_version(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
-    """Log-weights of two people, one after the other, in closed form: ½ Σ ‖θ - x‖² over their rows, up to a constant."""
+    """Log-weights of two people, one after the other, in closed form: ½ Σ ‖θ - x‖² over their rows, centred."""
     model_id = samples.register_sample_set(settings, database, rungs=["reweight"])
     draws = None
     for number in (3, 5):
