@@ -146,7 +146,7 @@ class ChainDiagnostics(Constants):
     )
     virial_limit: Real | Earlier | None = Field(default=None, description="Limit of `virial`.")
     worst_parameter: Count | Earlier | None = Field(
-        default=None, description="Index of the parameter that exceeds its limit the most; null if none does."
+        default=None, description="Index (from 0) of the parameter that the warning names first; null if there is none."
     )
     undetectable: Real | Earlier | None = Field(
         default=None,

@@ -32,7 +32,7 @@ from ml.certify.samples import (
 from ml.errors import NumericalFailure
 from ml.forgetting.retained import retained_rows_of_samples
 from ml.forgetting.samples import MovedSamples, affine_map, affine_map_matrix_free
-from ml.inference.chains import SAFE_SGLD, sample
+from ml.inference.chains import SAFE_HMC, sample
 from ml.inference.diagnostics import Diagnostics
 from ml.ladder.climb import Candidate, OnProgress, OnStep, Outcome, Progress, Rung, climb, conclude
 from ml.ladder.policy import Policy
@@ -106,7 +106,7 @@ class _Ladder:
     def retrain(self, _: _Samples | None) -> _Samples:
         """Run safe chains from the mode of the basin that contains the samples' mean, found by Newton's method."""
         generator = torch.Generator().manual_seed(_SEED)
-        drawn = sample(self.likelihood, self.retained, self.before.mean, SAFE_SGLD, generator)
+        drawn = sample(self.likelihood, self.retained, self.before.mean, SAFE_HMC, generator)
         self._report("retrain", drawn.sample_set)
         return Candidate(posterior=drawn.sample_set, certificate=certify_resampled(drawn, len(self.retained)))
 

@@ -42,6 +42,27 @@ def test_samples_of_the_posterior_are_ready_to_be_estimated() -> None:
     assert readiness.numbers["width"] == pytest.approx(1.0, abs=0.05)
 
 
+def test_the_epsilon_in_reach_is_what_the_draws_cannot_exclude() -> None:
+    """It falls as one over the draws, of which 500 a chain are checked."""
+    many, few = (check_samples(FAMILY, samples(each=each), rows()) for each in (500, 125))
+    reach = many.numbers["epsilon_in_reach"]
+    assert reach == diagnose_samples(FAMILY, samples(each=500), rows()).undetectable
+    assert 2 < few.numbers["epsilon_in_reach"] / reach < 8
+    assert f"epsilon in reach: {reach:.2g} nats" in many.findings[2]
+    assert "register more chains" in many.findings[2]
+
+
+def test_the_parameter_that_is_off_is_named() -> None:
+    """The posterior of rows whose second weight was another: its draws are far off in that weight."""
+    sample_set = samples()
+    shift = torch.tensor([0.0, 3.0, 0.0], dtype=torch.float64) * sample_set.samples.std(0)
+    shifted = SampleSet(sample_set.samples + shift, sample_set.chain)
+    readiness = check_samples(FAMILY, shifted, rows())
+    assert readiness.levels == ()
+    assert readiness.advice[0].startswith("parameter 1 (from 0, of 3): the mean gradient is")
+    assert "Check that rows, prior and model are those of the chain" in readiness.advice[0]
+
+
 def test_samples_are_diagnosed_chain_by_chain_with_the_gradients_of_500_draws_each() -> None:
     sample_set = samples()
     chains = sample_set.samples.view(4, 1000, 3)
