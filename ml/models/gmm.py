@@ -122,19 +122,17 @@ class GaussianMixture:
         sides = self.dimensions + 1
         within = gradient.new_zeros(self.components, sides, sides)  # Σ φ_k y_k y_kᵀ
         between = gradient.new_zeros(self.components * sides, self.components * sides)  # Σ (Σφy)(Σφy)ᵀ
-        first = second = largest = 0.0
+        first, largest, noise = 0.0, 0.0, gradient.new_zeros(2)
         for _, chunk in self.responsibilities(posterior, data):
             y = torch.cat([chunk.offsets, chunk.offsets.new_ones(self.components, 1, len(chunk.smallest))], 1)
             weighted = chunk.phi.unsqueeze(1) * y
             within.baddbmm_(weighted, y.transpose(1, 2))
             stacked = weighted.flatten(0, 1)
             between.addmm_(stacked, stacked.T)
-            squared_norms = chunk.squared_norms.flatten()
-            weighted_norms = (chunk.phi * chunk.squared_norms).flatten()
             energy += chunk.misfit()
-            first += float(weighted_norms.sum())
-            second += float(weighted_norms.dot(squared_norms))
-            largest = max(largest, float(squared_norms.max()))
+            first += float(chunk.phi.flatten().dot(chunk.squared_norms.flatten()))
+            largest = max(largest, float(chunk.squared_norms.max()))
+            noise += gmm_bounds.responsibility_noise(chunk)
         blocks = between.view(self.components, sides, self.components, sides).diagonal(dim1=0, dim2=2)
         blocks.sub_(within.permute(1, 2, 0))
         lift, sums = self._lift(posterior), within[:, :, -1]  # Σ φ_k y_k, since the last entry of y is 1
@@ -142,7 +140,7 @@ class GaussianMixture:
         hessian = lift @ between @ lift.T
         curvature.view(2, self.components, -1).add_(sums[:, -1:])
         hessian.diagonal().add_(curvature)
-        rounding = gmm_bounds.rounding(self, posterior, len(data), first, second, largest)
+        rounding = gmm_bounds.rounding(self, posterior, len(data), first, largest, noise)
         return Expansion(posterior, energy, gradient, (hessian + hessian.T) / 2, rounding)
 
     def group_gradient(self, posterior: MeanFieldGaussian, group: Tensor) -> Tensor:

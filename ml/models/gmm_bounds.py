@@ -80,28 +80,44 @@ def _exponent_error(dimensions: int) -> float:
     return gamma(2 * dimensions + 8)
 
 
-def rounding(
-    model: GaussianMixture, posterior: MeanFieldGaussian, rows: int, first: float, second: float, largest: float
-) -> Rounding:
-    """Return the a-priori error of an expansion over that many rows, from moments of q = |u|².
+def responsibility_noise(chunk: Responsibilities) -> Tensor:
+    """Return what an error of 1 + |u_k|² in each exponent does to the gradient and to the Hessian, to first order.
 
-    `first` and `second` are Σ φ_k q_k and Σ φ_k q_k² over rows and components, `largest` is the largest q.
-
-    A computed exponent is off by at most e_k = γ(1 + q_k), so φ_k by the factor 1 ± 2(e_k + Σφe + γ_K). Each row's
-    terms carry that error and that of a few products; a sum adds γ_depth of the sum of absolute values, in any order.
-    With M_p = Σ_k φ_k q_k^p for a row, and E[q^½] E[q] ≤ E[q^(3/2)] and its like, the rows' errors are at most
-
-        gradient: 4γ M_(3/2) + c M_½        Hessian: γ (4 M_1 + 12 M_2) + c (1 + 3 M_1)        c = 4γ + 2γ_K + γ_depth
-
-    and Cauchy-Schwarz bounds the half powers by the two moments. The largest scale takes them to scaled coordinates.
+    With q = |u|² it changes φ_k by at most t_k = φ_k [1 + q]_k: nothing where one component owns the row. So Σ φ_k u_k
+    changes by A = Σ t_k |u_k|, and Σ φ_k (P_k - u_k u_kᵀ) + (Σφu)(Σφu)ᵀ by Σ t_k (1 + q_k) + 2A Σ φ_k |u_k|.
     """
-    noise = _exponent_error(model.dimensions)
-    if noise * (1 + largest) > _LARGEST_NOISE:
+    lengths, sizes = chunk.squared_norms.sqrt(), chunk.squared_norms + 1
+    changes = chunk.phi * _spread(chunk.phi, sizes)
+    gradient = (changes * lengths).sum(0)
+    hessian = changes.flatten().dot(sizes.flatten()) + 2 * gradient.dot((chunk.phi * lengths).sum(0))
+    return torch.stack([gradient.sum(), hessian])
+
+
+def rounding(
+    model: GaussianMixture, posterior: MeanFieldGaussian, rows: int, first: float, largest: float, noise: Tensor
+) -> Rounding:
+    """Return the a-priori error of an expansion over that many rows.
+
+    `first` is Σ φ_k q_k over rows and components, q = |u|², `largest` is the largest q, and `noise` the sum of
+    `responsibility_noise`.
+
+    A computed exponent is off by at most γ(1 + q_k), and φ_k by the factor 1 ± 2γ_K besides. Each row's terms carry
+    these errors and that of a few products; a sum adds γ_depth of the sum of absolute values, in any order. With
+    M_p = Σ_k φ_k q_k^p for a row, E[q^½] E[q] ≤ E[q^(3/2)] and its like, the rows' errors are at most
+
+        gradient: 2γ noise + c M_½        Hessian: 2γ noise + c (1 + 3 M_1)        c = 4γ + 2γ_K + γ_depth
+
+    The factor 2 covers higher orders, and Cauchy-Schwarz bounds Σ M_½. The largest scale takes both to scaled
+    coordinates.
+    """
+    unit = _exponent_error(model.dimensions)
+    if unit * (1 + largest) > _LARGEST_NOISE:
         return Rounding(math.inf, math.inf)
     depth = gamma(min(rows, CHUNK_ROWS) + math.ceil(rows / CHUNK_ROWS) + 16)
-    c = 4 * noise + 2 * gamma(model.components + 16) + depth
+    c = 4 * unit + 2 * gamma(model.components + 16) + depth
+    gradient_noise, hessian_noise = noise.tolist()
     largest_scale = float(width_scale(posterior).max())
-    gradient = 4 * noise * math.sqrt(first * second) + c * math.sqrt(rows * first)
-    hessian = noise * (4 * first + 12 * second) + c * (rows + 3 * first)
+    gradient = 2 * unit * gradient_noise + c * math.sqrt(rows * first)
+    hessian = 2 * unit * hessian_noise + c * (rows + 3 * first)
     prior = WeightPrior(model.prior_std).rounding(posterior)
     return Rounding(largest_scale * gradient + prior.gradient, largest_scale**2 * hessian + prior.hessian)

@@ -217,6 +217,42 @@ def test_rounding_stays_within_its_a_priori_bound(apart: float) -> None:
         assert lost_curvature > 1e-3
 
 
+def row_derivatives(phi: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Σ φ_k u_k and the Hessian, for one row with responsibilities φ and u (K, 2d)."""
+    blocks = torch.block_diag(*(weight * torch.eye(u.shape[1], dtype=torch.float64) for weight in phi))
+    spread = torch.block_diag(*(weight * torch.outer(part, part) for weight, part in zip(phi, u, strict=True)))
+    mean = (phi.unsqueeze(1) * u).flatten()
+    return mean, blocks - spread + torch.outer(mean, mean)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_error_of_the_exponents_exceeds_the_noise_of_the_responsibilities(seed: int) -> None:
+    """Each exponent of one row moves by up to 1e-6 (1 + |u_k|²)."""
+    family, posterior, data, _ = setting(4, 3, 0.5, 0.3)
+    ((_, chunk),) = family.responsibilities(posterior, data[seed : seed + 1])
+    gradient_noise, hessian_noise = gmm_bounds.responsibility_noise(chunk).tolist()
+    u, phi = torch.cat([chunk.offsets[:, :, 0], -posterior.std], 1), chunk.phi[:, 0]
+    gradient, hessian = row_derivatives(phi, u)
+    sizes, generator = 1e-6 * (1 + chunk.squared_norms[:, 0]), torch.Generator().manual_seed(seed)
+    largest = 0.0
+    for _ in range(20):
+        signs = 2 * torch.randint(0, 2, (4,), generator=generator).double() - 1
+        moved_gradient, moved_hessian = row_derivatives((phi.log() + signs * sizes).softmax(0), u)
+        largest = max(largest, float((moved_gradient - gradient).norm()))
+        assert float(torch.linalg.matrix_norm(moved_hessian - hessian, 2)) <= 1.001e-6 * hessian_noise
+    assert 1e-6 * gradient_noise / 50 < largest <= 1.001e-6 * gradient_noise
+
+
+def test_rows_that_one_component_owns_lose_few_digits() -> None:
+    """Exponents of 1e8 are off by 1e-7, which changes no responsibility of 0 or 1."""
+    family = GaussianMixture(2, 1, 1e5)
+    data = torch.cat([torch.full((50, 1), side, dtype=torch.float64) for side in (-1e4, 1e4)])
+    posterior = MeanFieldGaussian(data[[0, -1]] * (1 - 2e-12), torch.full((2, 1), 50**-0.5, dtype=torch.float64))
+    rounding = family.expand(posterior, data).rounding
+    assert 0 < rounding.gradient < 1e-11
+    assert 0 < rounding.hessian < 1e-11
+
+
 def test_the_rounding_bound_is_infinite_where_exponents_have_no_digits_left() -> None:
     family, posterior, data, _ = SETTINGS[2]
     assert family.expand(posterior, data + 1e8).rounding.hessian == math.inf
