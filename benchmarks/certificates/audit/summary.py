@@ -107,6 +107,7 @@ def _count_samples(trials: Sequence[SampleTrial]) -> Summary:
         "issued": len(issued),
         "coverage": share(trial.covered for trial in issued),
         "epsilon_below_truth": sum(trial.below_truth for trial in issued),
+        "epsilon_below_chi_square_bound": sum(trial.below_chi_square_bound for trial in issued),
         "published_above_policy": sum(trial.published_above_policy for trial in issued),
     }
 

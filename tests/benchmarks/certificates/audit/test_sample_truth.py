@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from benchmarks.certificates.audit.extended import Array
-from benchmarks.certificates.audit.sample_truth import AffineMap, Regression, divergences, fit_map, sample
+from benchmarks.certificates.audit.sample_truth import (
+    AffineMap,
+    Regression,
+    divergences,
+    fit_map,
+    picked_divergence,
+    sample,
+)
 
 
 def regression(n: int, p: int, noise_std: float | None, prior_std: float = 1.0) -> Regression:
@@ -51,6 +58,33 @@ def test_true_divergences_are_those_of_many_draws(p: int, noise_std: float | Non
     assert kl == pytest.approx(sampled_kl, rel=0.06)
     assert chi_square == pytest.approx(sampled_chi_square, rel=0.08)
     assert 1e-3 < kl < 1
+
+
+@pytest.mark.parametrize("noise_std", [0.8, None])
+def test_divergence_of_a_picked_draw_is_that_of_many_pickings(noise_std: float | None) -> None:
+    """For two draws, q_2 is known: KL is the mean of log(p_R/q_2) = -log E 2/(w + w'), w' of the draw not picked."""
+    before = regression(120, 2, noise_std)
+    after, moved_by = before.without(np.arange(2)), bend(before)
+    rng = np.random.default_rng(0)
+    others = sample(before, 4, 2_000, 0.0, rng).reshape(-1, 2)
+    log_w = before.potential(others) - after.potential(moved_by(others)) + moved_by.log_det
+    shift = math.log(np.exp(log_w - log_w.max()).mean()) + log_w.max()
+    picked = sample(after, 1, 2_000, 0.0, rng).reshape(-1, 2)
+    origin = (picked - moved_by.offset) @ np.linalg.inv(moved_by.slope).T
+    weights = np.exp(before.potential(origin) - after.potential(picked) + moved_by.log_det - shift)
+    ratios = [2 * np.mean(1 / (w + np.exp(log_w - shift))) for w in weights]
+    bound = picked_divergence(before, after, moved_by, 2)
+    _, chi_square = divergences(before, after, moved_by)
+    assert -np.mean(np.log(ratios)) < bound * 1.05 + 1e-3
+    assert bound < math.log1p(chi_square / 2)
+    assert bound == pytest.approx(float(np.log1p((weights - 1) / 2).mean()), rel=0.15)
+
+
+def test_far_tails_dominate_chi_square_but_not_the_divergence() -> None:
+    before = regression(60, 2, 1.0)
+    narrow = AffineMap(0.6 * np.eye(2), 0.4 * before.mode()[0])
+    assert divergences(before, before, narrow)[1] == math.inf
+    assert picked_divergence(before, before, narrow, 1_000) < 0.1
 
 
 def test_a_right_map_of_a_gaussian_has_no_divergence() -> None:

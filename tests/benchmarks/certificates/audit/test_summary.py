@@ -39,6 +39,7 @@ def test_coverage_is_counted_over_issued_intervals() -> None:
     summary = summarise_sequences([TRIAL, outside, refused])
     assert (summary["certificates"], summary["issued"], summary["coverage"]) == (3, 2, 0.5)
     assert (summary["epsilon_below_truth"], summary["published_above_policy"]) == (1, 1)
+    assert summary["epsilon_below_chi_square_bound"] == 0
     assert list(summary["by_length"]) == ["10", "50"]  # type: ignore[call-overload]
 
 
