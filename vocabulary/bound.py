@@ -225,7 +225,7 @@ class Bound(SignedModel):
 class Rung(SignedModel):
     """A way of forgetting that was tried."""
 
-    name: RungName = Field(description="`reweight`, `influence`, `newton`, `warm` or `retrain`.")
+    name: RungName = Field(description="`influence`, `newton`, `reweight`, `warm` or `retrain`.")
     steps: Count | Earlier = Field(default=None, description="Steps that were made.")
     epsilon: Real | None = Field(description="The bound that was reached; null where there is none.")
     level: Level = Field(description="The level of that bound; `none` where there is none.")

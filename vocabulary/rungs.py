@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-RungName = Literal["reweight", "influence", "newton", "warm", "retrain"]
-"""`reweight`: weights for the draws of a sample set, which stay where they are.
-`influence`: one step along the influence of the forgotten rows.
+RungName = Literal["influence", "newton", "reweight", "warm", "retrain"]
+"""`influence`: one step along the influence of the forgotten rows.
 `newton`: Newton steps on the retained rows.
+`reweight`: weights for the draws of a sample set, which stay where they are.
 `warm`: training on the retained rows, started at the stored posterior.
 `retrain`: training on the retained rows, from scratch.
 """
 RUNGS: tuple[RungName, ...] = get_args(RungName)
-"""All rungs, from the cheapest to retraining, which cannot fail."""
+"""All rungs, in the order in which they are tried. The last, retraining, cannot fail."""

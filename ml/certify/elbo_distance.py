@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ml.certify.certificate import Certificate
+from ml.errors import NumericalFailure
 from ml.models.family import Expansion, Family
 from ml.models.frozen_noise import FrozenNoiseFamily
 from ml.solvers import solve
@@ -39,8 +40,14 @@ def estimate_elbo_distance(family: Family, expansion: Expansion, data: Tensor) -
 
 
 def state_elbo_distance(certificate: Certificate, family: Family, expansion: Expansion, data: Tensor) -> Certificate:
-    """Return the certificate with the distance and, for a family with frozen noise, a sentence about it."""
-    distance = estimate_elbo_distance(family, expansion, data)
+    """Return the certificate with the distance and, for a family with frozen noise, a sentence about it.
+
+    A Hessian that cannot be solved leaves the certificate as it is: the distance is then not known.
+    """
+    try:
+        distance = estimate_elbo_distance(family, expansion, data)
+    except NumericalFailure:
+        return certificate
     sentences = (_describe(family, distance),) if isinstance(family, FrozenNoiseFamily) else ()
     return replace(certificate, elbo_distance=distance, not_proved=(*sentences, *certificate.not_proved))
 

@@ -1,8 +1,8 @@
 """Ladder for sample sets.
 
-    reweight    the draws stay; their weights divide the likelihood of the forgotten rows out
     influence   affine map to first order in the group, by products with Hessians alone
     newton      affine map between the Laplace fits, with exact modes and widths
+    reweight    the draws stay; their weights divide the likelihood of the forgotten rows out
     retrain     chains on the retained rows, from the mode there: the reference itself, as far as chains go
 
 There is no warm restart: chains that continue from moved samples and forget their start are new chains, and chains
@@ -10,7 +10,8 @@ that do not forget it cannot be certified by weights.
 
 Every rung but the last multiplies the weights of the set by its own, and certifies what all deletions left together. So
 the weights wear out. A map that is exact leaves them as they were: where they are worn out before the deletion, only
-new chains help, which start with even weights.
+new chains help, which start with even weights. Reweighting is the cheapest rung, but comes after the maps: draws that
+only were weighted stay where the forgotten rows had put them, and no later map brings them back.
 """
 
 from __future__ import annotations
@@ -84,24 +85,25 @@ class _Ladder:
 
     def rungs(self) -> dict[RungName, Rung[_Samples]]:
         return {
-            "reweight": self.reweight,
             "influence": self.influence,
             "newton": self.newton,
+            "reweight": self.reweight,
             "retrain": self.retrain,
         }
-
-    def reweight(self, _: _Samples | None) -> _Samples:
-        self._check_wear()
-        certified = certify_reweighted(
-            self.likelihood, self.before, self.data, self.forgotten, self.diagnostics, self.limit, _SEED
-        )
-        return self._weighed("reweight", certified)
 
     def influence(self, _: _Samples | None) -> _Samples:
         return self._mapped("influence", affine_map_matrix_free, "conjugate gradients")
 
     def newton(self, _: _Samples | None) -> _Samples:
         return self._mapped("newton", affine_map, "cholesky")
+
+    def reweight(self, _: _Samples | None) -> _Samples:
+        """Weigh the draws, which stay: a limit of 0 has them read with their weights wherever these allow it."""
+        self._check_wear()
+        certified = certify_reweighted(
+            self.likelihood, self.before, self.data, self.forgotten, self.diagnostics, limit=0.0, seed=_SEED
+        )
+        return self._weighed("reweight", certified)
 
     def retrain(self, _: _Samples | None) -> _Samples:
         """Run safe chains from the mode of the basin that contains the samples' mean, found by Newton's method."""

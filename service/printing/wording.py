@@ -17,9 +17,9 @@ LEVELS: Mapping[CertifiedLevel, str] = {
     "retrained": "the model was trained from scratch without the records; there is nothing to bound",
 }
 RUNGS: Mapping[RungName, str] = {
-    "reweight": "reweighting: divides the records' likelihood out of the weights of the draws",
     "influence": "influence step: removes the effect of the records to first order",
     "newton": "Newton steps: refine the result on the remaining records",
+    "reweight": "reweighting: divides the records' likelihood out of the weights of the draws",
     "warm": "warm restart: continues training on the remaining records",
     "retrain": "retraining: trains from scratch on the remaining records",
 }

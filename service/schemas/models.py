@@ -47,7 +47,7 @@ DatasetRoot = Annotated[
 _PLURALS: Mapping[str, str] = {"variational": "variational posteriors", "samples": "samples"}
 _OFFERED_RUNGS: Mapping[str, tuple[RungName, ...]] = {
     "variational posteriors": ("influence", "newton", "warm", "retrain"),
-    "samples": ("reweight", "influence", "newton", "retrain"),
+    "samples": ("influence", "newton", "reweight", "retrain"),
     "networks": ("influence", "warm", "retrain"),
 }
 
@@ -60,7 +60,7 @@ class Policy(Strict):
         default="proved", description="Level that the bound must reach. `retrained` always trains from scratch."
     )
     rungs: list[RungName] = Field(
-        default=list(RUNGS), min_length=1, description="Allowed rungs, from the cheapest to retraining."
+        default=list(RUNGS), min_length=1, description="Allowed rungs, in the order in which they are tried."
     )
     seconds: float | None = Field(
         default=None, gt=0, le=30 * 86_400, description="Seconds after which no further rung is started."

@@ -5,7 +5,7 @@ from vocabulary.rungs import RUNGS, RungName
 
 
 def test_rungs_run_from_the_cheapest_to_retraining() -> None:
-    assert RUNGS == ("reweight", "influence", "newton", "warm", "retrain")
+    assert RUNGS == ("influence", "newton", "reweight", "warm", "retrain")
     assert set(RUNGS) == set(get_args(RungName))
 
 

@@ -91,6 +91,12 @@ def test_the_certificate_states_the_distance_in_words() -> None:
     assert (stated.epsilon, stated.reference) == (certificate.epsilon, certificate.reference)
 
 
+def test_a_distance_that_cannot_be_solved_for_is_not_stated() -> None:
+    expansion = FAMILY.expand(optimum(FAMILY, ROWS), ROWS)
+    certificate = certify_expansion(FAMILY, expansion, ROWS)
+    assert state_elbo_distance(certificate, FAMILY, replace(expansion, hessian=-expansion.hessian), ROWS) is certificate
+
+
 def test_an_exact_energy_is_at_no_distance_and_needs_no_sentence() -> None:
     family = LinearRegression(dimensions=2, noise_std=1.0, prior_std=1.0)
     data = torch.randn(30, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

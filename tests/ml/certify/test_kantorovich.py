@@ -178,6 +178,15 @@ def test_the_certificate_names_what_it_does_not_prove(scene: Scene) -> None:
         assert word in text
 
 
+def test_the_reference_of_a_convex_energy_is_its_one_minimiser() -> None:
+    family = LinearRegression(dimensions=2, noise_std=1.0, prior_std=1.0)
+    data = torch.randn(30, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    certificate = certify(family, family.optimum(data), data)
+    energy = "the negative evidence lower bound (ELBO)"
+    assert certificate.reference == f"the one minimiser of the retained energy, which is {energy}"
+    assert not any("basin" in sentence for sentence in certificate.not_proved)
+
+
 def test_the_worst_divergence_in_a_box_is_at_its_corners() -> None:
     """Compared with a grid search of the box in both directions; the supremum is attained."""
     posterior = MeanFieldGaussian(

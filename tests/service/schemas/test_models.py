@@ -90,7 +90,7 @@ def test_a_family_of_another_package_is_accepted_by_its_entry_point(monkeypatch:
         ({"level": "proved", "rungs": ["influence", "newton"]}, "ask for level 'estimated'"),
         (
             {"level": "estimated", "rungs": ["warm"]},
-            "samples have no rung 'warm': allow reweight, influence, newton or retrain",
+            "samples have no rung 'warm': allow influence, newton, reweight or retrain",
         ),
     ],
 )
