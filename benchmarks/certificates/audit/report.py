@@ -74,6 +74,7 @@ def run(plan: Plan, bar: Callable[[str], OnProgress]) -> tuple[Summary, list[Del
         "needless_refusals": proved["needless_refusals"],
         "false_alarms": wrong["false_alarms"],
         "wrong_samples_certified": wrong["certified"],
+        "reference_checks": proved["reference_checks"],
         "seed": plan.seed,
         "checked_with_50_digits": has_mpmath(),
         "proved": proved,

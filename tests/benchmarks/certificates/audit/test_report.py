@@ -35,6 +35,7 @@ def test_the_command_prints_the_counts_and_writes_report_and_figure(tmp_path: Pa
     for key in ("coverage", "needless_refusals", "false_alarms", "wrong_samples_certified", "published_above_policy"):
         assert key in report
     assert report["checked_with_50_digits"]
+    assert report["reference_checks"]["failed"] == 0
     assert json.loads((tmp_path / "audit.json").read_text())["seed"] == 1
     assert (tmp_path / "audit.png").exists()
     tables = show(report)
