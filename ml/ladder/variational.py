@@ -49,12 +49,14 @@ def forget(
     on_progress: OnProgress | None = None,
     on_step: OnStep | None = None,
     hessian: Tensor | None = None,
+    examine_reference: bool = True,
 ) -> Outcome[MeanFieldGaussian]:
     """Remove the rows at positions `forgotten` of `data`: climb until `policy` is met or its rungs are used up.
 
     The residual of a step is ‖∇F‖₂ over the retained rows. `hessian` is that of `influence_step`, for instance from
     the last outcome, and saves a pass over the data. A wrong one costs steps, never the validity of the certificate,
-    which is computed afresh on the retained rows.
+    which is computed afresh on the retained rows. `examine_reference` adds to the certificate what is known of its
+    reference: the distance to the optimum of the exact ELBO, and fresh starts. Neither forgets anything.
     """
     progress = Progress(policy.seconds, on_progress, on_step)
     family.check_data(data)
@@ -63,7 +65,10 @@ def forget(
     family.check_data(retained)
     ladder = _Ladder(family, posterior, data, forgotten, retained, policy, progress, hessian)
     candidate, records = climb(ladder.rungs(), policy, progress, strongest="proved")
-    return conclude(ladder.published(candidate), records, policy, progress, candidate.expansion.hessian)
+    certified = ladder.certified(candidate)
+    if examine_reference and certified.meets(policy):
+        certified = ladder.examined(certified)
+    return conclude(certified, records, policy, progress, candidate.expansion.hessian)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -131,10 +136,9 @@ class _Ladder:
         certificate = certify_expansion(self.family, candidate.expansion, self.retained, candidate.newton)
         return _with_certificate(candidate, certificate)
 
-    def published(self, candidate: _Expanded) -> _Expanded:
-        """Certify the candidate. If it meets the policy, examine the reference that its certificate speaks of."""
-        candidate = self.certified(candidate)
-        if candidate.certificate is None or not candidate.meets(self.policy):
+    def examined(self, candidate: _Expanded) -> _Expanded:
+        """Examine the reference that the certificate speaks of."""
+        if candidate.certificate is None:
             return candidate
         certificate = state_elbo_distance(candidate.certificate, self.family, candidate.expansion, self.retained)
         if certificate.level == "proved":  # a retrained posterior is its own reference

@@ -208,8 +208,15 @@ def test_a_given_hessian_saves_a_pass_and_changes_nothing(
 
     expand = GaussianMixture.expand
     monkeypatch.setattr(GaussianMixture, "expand", counting)
-    monkeypatch.setattr(variational, "state_fresh_starts", lambda certificate, *_: certificate)
-    outcome = forget(scene.family, trained.posterior, scene.data, forgotten, Policy(1e-9), hessian=trained.hessian)
+    outcome = forget(
+        scene.family,
+        trained.posterior,
+        scene.data,
+        forgotten,
+        Policy(1e-9),
+        hessian=trained.hessian,
+        examine_reference=False,
+    )
     assert set(expanded) == {2000 - removed}
     assert torch.equal(outcome.posterior.flat(), expected.posterior.flat())
     assert torch.equal(outcome.hessian, expand(scene.family, outcome.posterior, scene.retained(forgotten)).hessian)
@@ -235,10 +242,9 @@ def test_a_large_group_is_swept_before_newton_and_a_small_one_is_not(
 
     sweep = GaussianMixture.sweep
     monkeypatch.setattr(GaussianMixture, "sweep", counting)
-    monkeypatch.setattr(variational, "state_fresh_starts", lambda certificate, *_: certificate)
-    forget(scene.family, scene.posterior, scene.data, torch.arange(500), Policy(1e-9))
+    forget(scene.family, scene.posterior, scene.data, torch.arange(500), Policy(1e-9), examine_reference=False)
     assert swept == []
-    forget(scene.family, scene.posterior, scene.data, torch.arange(501), Policy(1e-9))
+    forget(scene.family, scene.posterior, scene.data, torch.arange(501), Policy(1e-9), examine_reference=False)
     assert swept == [1499] * 4
 
 
@@ -317,9 +323,8 @@ def test_a_model_at_a_saddle_cannot_forget_by_influence(scene: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_deletions_in_sequence_equal_deletions_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletions_in_sequence_equal_deletions_at_once(scene: Scene) -> None:
     """A thousand deletions: errors do not add up, since each is certified on the rows retained then."""
-    monkeypatch.setattr(variational, "state_fresh_starts", lambda certificate, *_: certificate)
     posterior, data, order = (
         scene.posterior,
         scene.data,
@@ -328,7 +333,7 @@ def test_deletions_in_sequence_equal_deletions_at_once(scene: Scene, monkeypatch
     removed = torch.zeros(2000, dtype=torch.bool)
     for position in order[:1000]:
         at = int((~removed[:position]).sum())
-        outcome = forget(scene.family, posterior, data, torch.tensor([at]), Policy(1e-6))
+        outcome = forget(scene.family, posterior, data, torch.tensor([at]), Policy(1e-6), examine_reference=False)
         removed[position] = True
         posterior, data = outcome.posterior, scene.data[~removed]
         assert outcome.policy_met
