@@ -20,7 +20,7 @@ def test_epsilon_must_be_a_positive_number(epsilon: float) -> None:
 
 @pytest.mark.parametrize("rungs", [(), ("newton", "influence"), ("influence", "influence"), ("magic",)])
 def test_rungs_are_some_of_ours_in_order(rungs: tuple[str, ...]) -> None:
-    with pytest.raises(InvalidInput, match="influence, newton, warm, retrain"):
+    with pytest.raises(InvalidInput, match="influence, newton, reweight, warm, retrain"):
         Policy(1.0, rungs=rungs)  # type: ignore[arg-type]
 
 
