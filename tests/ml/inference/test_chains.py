@@ -22,6 +22,7 @@ from ml.inference.chains import (
     Chains,
     sample,
 )
+from ml.inference.hmc import HMC
 from ml.inference.laplace import Laplace, fit_laplace
 from ml.inference.sghmc import SGHMC
 from ml.inference.sgld import SGLD, StepSize
@@ -97,6 +98,14 @@ def test_one_component_is_conjugate() -> None:
     error = 4 / math.sqrt(sampled.diagnostics.ess)
     assert float(gap.abs().max()) < error
     assert float((sampled.sample_set.covariance.diagonal() * precision - 1).abs().max()) < math.sqrt(2) * error
+
+
+def test_the_share_of_accepted_iterations_is_reported() -> None:
+    """A Gaussian refuses nothing."""
+    config = dataclasses.replace(SHORT, algorithm=HMC(2, 0), batch_size=None, preconditioned=True)
+    assert sample(STIFF, ROWS, START, config, seed(0)).acceptance == 1.0
+    static = dataclasses.replace(SHORT, algorithm=SGLD(StepSize(1e-300, 0.0)))
+    assert sample(PLAIN, ROWS, START, static, seed(0)).acceptance == 0.0
 
 
 def test_the_mixture_that_is_sampled_is_the_one_of_the_paper() -> None:
@@ -286,6 +295,9 @@ def test_a_likelihood_that_is_not_a_number_is_a_numerical_failure() -> None:
         ({"jitter": math.nan}, "jitter"),
         ({"preconditioned": True, "algorithm": SGLD(StepSize(2.0, 0.0))}, "unstable"),
         ({"preconditioned": True, "algorithm": SGHMC(StepSize(0.4, 0.0), 0.4)}, "below the friction"),
+        ({"preconditioned": True, "algorithm": HMC(4, 5)}, "HMC needs preconditioned chains on every row"),
+        ({"batch_size": None, "algorithm": HMC(4, 5)}, "HMC needs preconditioned chains on every row"),
+        ({"batch_size": None, "preconditioned": True, "algorithm": HMC(4, 6)}, "tuning lasts 6 iterations, burn_in 5"),
     ],
 )
 def test_an_invalid_configuration_is_refused(changes: dict[str, object], message: str) -> None:
