@@ -15,7 +15,7 @@ of the chains are tested on the other half, where they are fixed vectors, and vi
 Each of the five checks is to fail for `_FALSE_ALARMS` of all sets of true draws (Bonferroni's inequality for parameters
 and directions). Virials are skewed like χ², which their deviations correct (`ml.inference.autocorrelation`). Errors are
 estimated, from autocorrelated draws: hence quantiles of Student's t, with `_DRAWS_PER_DEGREE` effective draws for a
-degree of freedom, which was calibrated on draws of Gaussian, logistic and mixture posteriors.
+degree of freedom: a cautious choice, not fitted, whose false alarms were counted in simulations.
 
 **What the checks cannot exclude.** Near the posterior, with Gaussians, draws displaced by δ and with Stein matrix M
 diverge by ½ δᵀC⁻¹δ + ¼‖M - I‖² nats. Measured in standard errors, these are p + p(p+1)/2 deviations z, and a deviation
