@@ -114,7 +114,7 @@ def _rehearse(family: Family, at: Expansion, data: Tensor) -> _Aspect:
     """Forget a random row without retraining."""
     row = torch.randint(len(data), (1,), generator=torch.Generator().manual_seed(_ROW_SEED)).to(data.device)
     try:
-        outcome = forget(family, at.posterior, data, row, _REHEARSED, hessian=at.hessian)
+        outcome = forget(family, at.posterior, data, row, _REHEARSED, hessian=at.hessian, examine_reference=False)
     except ForgettingError as error:
         return _cannot_be_certified(family, f"a deletion that was rehearsed failed: {error}")
     epsilon = min((record.epsilon for record in outcome.rungs if record.level == "proved"), default=math.inf)
