@@ -119,8 +119,7 @@ def draw(report: Mapping[str, Any], deletions: Sequence[Deletion], folder: Path)
     figure = Figure(figsize=(9.6, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     families = list(report["proved"]["by_family"])
-    ratios = [[deletion.ratio or 1.0 for deletion in deletions if deletion.family == name] for name in families]
-    left.boxplot(ratios, whis=(0, 95), showfliers=False)
+    left.boxplot([_ratios(deletions, name) for name in families], whis=(0, 95), showfliers=False)
     left.set_xticks(range(1, len(families) + 1), [name.split("-")[0] for name in families])
     left.set(yscale="log", ylabel="certified bound / true KL", title=f"{report['issued']:,} proved certificates")
     lengths = report["sample_sets"]["by_length"]
@@ -131,6 +130,11 @@ def draw(report: Mapping[str, Any], deletions: Sequence[Deletion], folder: Path)
     for path in paths:
         figure.savefig(path, dpi=110)
     return paths
+
+
+def _ratios(deletions: Sequence[Deletion], family: str) -> list[float]:
+    """Return bound over truth of each deletion of the family whose truth has digits."""
+    return [deletion.ratio for deletion in deletions if deletion.family == family and deletion.ratio is not None]
 
 
 def _table(title: str, groups: Mapping[str, Mapping[str, Any]], headings: Sequence[str]) -> Table:
