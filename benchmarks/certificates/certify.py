@@ -160,7 +160,9 @@ def _run_trial(
 ) -> tuple[Trial, Model]:
     """Return the trial and the model that is current afterwards."""
     forgotten = choose(kind, scene, model, generator)
-    outcome = forget(scene.family, model.posterior, model.data, forgotten, policy, hessian=model.hessian)
+    outcome = forget(
+        scene.family, model.posterior, model.data, forgotten, policy, hessian=model.hessian, examine_reference=False
+    )
     retained = retained_rows(model.data, forgotten)
     processed, certificate = outcome.posterior, outcome.certificate
     start = scene.family.initial(retained, 0) if scene.convex else processed

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+_LARGE = 1e5
+
 
 def student_t_quantile(tail: float, degrees: float) -> float:
     """Return the value that Student's t exceeds with the probability `tail`."""
@@ -29,8 +33,14 @@ def largest_noncentrality(observed: float, degrees: float, confidence: float) ->
 
     It is the upper confidence limit. Below the median of χ² an observation counts as the median: by chance, a value can
     be so low that no noncentrality explains it, but that is luck, not precision.
+
+    The root of a noncentral χ² is the length of a vector of mean √λ, so at least its component along the mean. Hence
+    (√observed + z)², z the normal quantile of the confidence, is never below the limit. It is little above it for large
+    values, where scipy's search takes a minute or fails.
     """
     from scipy import special
 
     at_least = max(observed, chi_square_quantile(0.5, degrees))
+    if at_least > _LARGE:
+        return (math.sqrt(at_least) + float(special.ndtri(confidence))) ** 2
     return float(special.chndtrinc(at_least, degrees, 1 - confidence))

@@ -95,6 +95,7 @@ def test_the_chains_have_the_law_of_the_posterior(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_intervals_hold_the_truth_and_heavy_tails_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LENGTHS", (1, 10))
     report = coverage(84, 0)

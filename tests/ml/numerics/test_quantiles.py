@@ -35,6 +35,13 @@ def test_luck_does_not_lower_the_limit() -> None:
     assert largest_noncentrality(20_000.0, 20_300, 0.95) == pytest.approx(335, abs=1)
 
 
+def test_large_values_have_a_limit_that_is_never_too_low() -> None:
+    searched, bounded = (largest_noncentrality(observed, 4, 0.95) for observed in (99_999.0, 100_001.0))
+    assert searched + 2 < bounded < 1.0001 * searched
+    assert largest_noncentrality(1e15, 1000, 0.95) == pytest.approx(1e15, rel=1e-6)
+    assert largest_noncentrality(1e300, 1000, 0.95) == pytest.approx(1e300)
+
+
 def test_scipy_is_not_loaded_before_it_is_needed() -> None:
     script = "import sys, ml.inference.diagnostics; print(sorted({'scipy', 'torch'} & set(sys.modules)))"
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
