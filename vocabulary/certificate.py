@@ -191,7 +191,7 @@ class BatchFacts(SignedModel):
         default=[], description="Ways of forgetting that were tried, in order; the last succeeded."
     )
     effects: Effects | Earlier = Field(default=None, description="Evidence beside the bound.")
-    seconds: Real | Earlier = Field(default=None, description="Time that forgetting took, certificate included.")
+    seconds: Real | Earlier = Field(default=None, description="Time that forgetting took, its bound included.")
     not_proved: list[str] = Field(default=[], description="What the certificate does not show, in sentences.")
     software: Software | Earlier = Field(default=None, description="The software that issued the certificate.")
 

@@ -245,7 +245,7 @@ def _table(
     table.add_row("records", f"{records['before']:,} -> {records['after']:,}")
     table.add_row("certified bound (KL)", f"{predicate['bound']['epsilon']:.2e}, level {predicate['bound']['level']}")
     table.add_row("true KL to a retrained model", f"{true_kl:.2e} (without forgetting: {unchanged_kl:.2e})")
-    table.add_row("time to forget, with certificate", f"{predicate['seconds'] * 1000:.1f} ms")
-    table.add_row("time to retrain, without certificate", f"{seconds_retrain * 1000:.1f} ms")
+    table.add_row("time to forget, with bound", f"{predicate['seconds'] * 1000:.1f} ms")
+    table.add_row("time to retrain, without bound", f"{seconds_retrain * 1000:.1f} ms")
     table.add_row("verified offline", "yes")
     return table

@@ -56,7 +56,8 @@ def forget(
     The residual of a step is ‖∇F‖₂ over the retained rows. `hessian` is that of `influence_step`, for instance from
     the last outcome, and saves a pass over the data. A wrong one costs steps, never the validity of the certificate,
     which is computed afresh on the retained rows. `examine_reference` adds to the certificate what is known of its
-    reference: the distance to the optimum of the exact ELBO, and fresh starts. Neither forgets anything.
+    reference: the distance to the optimum of the exact ELBO, and fresh starts. Neither forgets anything; the
+    seconds of the outcome leave them out.
     """
     progress = Progress(policy.seconds, on_progress, on_step)
     family.check_data(data)
@@ -66,9 +67,10 @@ def forget(
     ladder = _Ladder(family, posterior, data, forgotten, retained, policy, progress, hessian)
     candidate, records = climb(ladder.rungs(), policy, progress, strongest="proved")
     certified = ladder.certified(candidate)
-    if examine_reference and certified.meets(policy):
-        certified = ladder.examined(certified)
-    return conclude(certified, records, policy, progress, candidate.expansion.hessian)
+    outcome = conclude(certified, records, policy, progress, candidate.expansion.hessian)
+    if examine_reference and outcome.policy_met:
+        return replace(outcome, certificate=ladder.examine(outcome.certificate, candidate.expansion))
+    return outcome
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -136,14 +138,12 @@ class _Ladder:
         certificate = certify_expansion(self.family, candidate.expansion, self.retained, candidate.newton)
         return _with_certificate(candidate, certificate)
 
-    def examined(self, candidate: _Expanded) -> _Expanded:
-        """Examine the reference that the certificate speaks of."""
-        if candidate.certificate is None:
-            return candidate
-        certificate = state_elbo_distance(candidate.certificate, self.family, candidate.expansion, self.retained)
+    def examine(self, certificate: Certificate, expansion: Expansion) -> Certificate:
+        """Add what is known of the reference that the certificate speaks of."""
+        certificate = state_elbo_distance(certificate, self.family, expansion, self.retained)
         if certificate.level == "proved":  # a retrained posterior is its own reference
-            certificate = state_fresh_starts(certificate, self.family, candidate.expansion, self.retained)
-        return replace(candidate, certificate=certificate)
+            certificate = state_fresh_starts(certificate, self.family, expansion, self.retained)
+        return certificate
 
     def _candidate(self, expansion: Expansion, steps: int = 1) -> _Expanded:
         """Return the candidate, with a certificate unless that could not meet the policy."""
