@@ -13,3 +13,5 @@ RungName = Literal["influence", "newton", "reweight", "warm", "retrain"]
 """
 RUNGS: tuple[RungName, ...] = get_args(RungName)
 """All rungs, in the order in which they are tried. The last, retraining, cannot fail."""
+DEFAULT_RUNGS: tuple[RungName, ...] = tuple(name for name in RUNGS if name != "reweight")
+"""Rungs of a policy that names none. Weights alone reveal the rows that they divide out: a policy has to name them."""

@@ -68,9 +68,13 @@ READ_WITH_WEIGHTS = (
     "It speaks of one draw that is picked by its weight: read the stored draws with their weights, or resample without "
     "replacement from more draws than are kept. Releasing T draws costs T² times epsilon."
 )
+WEIGHTS_REVEAL = (
+    "The stored log-weights were computed from the forgotten rows. Whoever reads them beside the draws can infer "
+    "something about these rows, and nearly all of a row that was forgotten by weights alone (rung reweight)."
+)
 NOT_PROVED: dict[Reading, tuple[str, ...]] = {
-    "draws": (TAKEN_AS_DRAWS, UNSEEN, *GIVEN),
-    "weighted draws": (TAKEN_AS_DRAWS, UNSEEN, READ_WITH_WEIGHTS, *GIVEN),
+    "draws": (TAKEN_AS_DRAWS, UNSEEN, WEIGHTS_REVEAL, *GIVEN),
+    "weighted draws": (TAKEN_AS_DRAWS, UNSEEN, READ_WITH_WEIGHTS, WEIGHTS_REVEAL, *GIVEN),
 }
 RESAMPLED_FROM = (
     "The chains set out from the mode that is nearest to the samples before: which of several modes that is may still "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ml.certify.certificate import Certificate
 from ml.errors import InvalidInput
 from vocabulary.levels import CERTIFIED_LEVELS, Level, is_at_least
-from vocabulary.rungs import RUNGS, RungName
+from vocabulary.rungs import DEFAULT_RUNGS, RUNGS, RungName
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Policy:
 
     epsilon: float
     level: Level = "proved"
-    rungs: tuple[RungName, ...] = RUNGS
+    rungs: tuple[RungName, ...] = DEFAULT_RUNGS
     seconds: float | None = None
 
     def __post_init__(self) -> None:

@@ -31,7 +31,7 @@ from vocabulary.families import FAMILIES, BuiltInFamily, FamilyConfig, entry_poi
 from vocabulary.layouts import UNKNOWN_LAYOUT, Layout
 from vocabulary.levels import CertifiedLevel
 from vocabulary.posterior_kinds import PosteriorKind
-from vocabulary.rungs import RUNGS, RungName
+from vocabulary.rungs import DEFAULT_RUNGS, RUNGS, RungName
 
 MAX_CONFIG_BYTES = 16 << 10
 
@@ -60,7 +60,10 @@ class Policy(Strict):
         default="proved", description="Level that the bound must reach. `retrained` always trains from scratch."
     )
     rungs: list[RungName] = Field(
-        default=list(RUNGS), min_length=1, description="Allowed rungs, in the order in which they are tried."
+        default=list(DEFAULT_RUNGS),
+        min_length=1,
+        description="Allowed rungs, in the order in which they are tried. `reweight` is allowed only where named: "
+        "its weights reveal the forgotten rows to readers of the posterior.",
     )
     seconds: float | None = Field(
         default=None, gt=0, le=30 * 86_400, description="Seconds after which no further rung is started."

@@ -1,10 +1,11 @@
 from typing import get_args
 
 from service.printing import wording
-from vocabulary.rungs import RUNGS, RungName
+from vocabulary.rungs import DEFAULT_RUNGS, RUNGS, RungName
 
 
-def test_rungs_run_from_the_cheapest_to_retraining() -> None:
+def test_a_policy_has_to_name_the_rung_that_reveals_rows() -> None:
+    assert DEFAULT_RUNGS == ("influence", "newton", "warm", "retrain")
     assert RUNGS == ("influence", "newton", "reweight", "warm", "retrain")
     assert set(RUNGS) == set(get_args(RungName))
 

@@ -19,6 +19,7 @@ from ml.certify.samples import (
     NOT_PROVED,
     READ_WITH_WEIGHTS,
     RESAMPLED_FROM,
+    WEIGHTS_REVEAL,
     CertifiedSamples,
     certify_moved,
     certify_resampled,
@@ -318,6 +319,21 @@ def test_weighted_draws_are_refused_below_three_fifths_of_the_draws(scene: Scene
     assert few_left.constants.relative_ess < some_left.constants.relative_ess < 0.6
     assert (some_left.level, get_reading(some_left)) == ("estimated", "draws")
     assert few_left.level == "none"
+
+
+def test_weights_alone_reveal_the_forgotten_row_and_those_of_an_exact_map_do_not(scene: Scene) -> None:
+    """Why certificates say WEIGHTS_REVEAL: for a linear regression log w is quadratic, with a slope along the row."""
+    forgotten, row = torch.tensor([7]), scene.data[7, :-1]
+    reweighted = scene.reweight(forgotten).sample_set
+    offsets = reweighted.samples - reweighted.samples.mean(0)
+    pairs = torch.combinations(torch.arange(offsets.shape[1]), with_replacement=True)
+    terms = torch.cat([torch.ones_like(offsets[:, :1]), offsets, offsets[:, pairs].prod(2)], 1)
+    slope = torch.linalg.lstsq(terms, reweighted.log_weights.unsqueeze(1)).solution.squeeze(1)[1 : 1 + len(row)]
+    assert float((slope @ row).abs() / (slope.norm() * row.norm())) == pytest.approx(1)
+    moved = affine_map(scene.likelihood, scene.before.samples, scene.data, forgotten, scene.before.mean)
+    after = certify_moved(scene.likelihood, scene.before, moved, scene.data, forgotten, PASSED)
+    assert float(after.sample_set.log_weights.abs().max()) <= after.sample_set.log_weights_error
+    assert WEIGHTS_REVEAL in after.certificate.not_proved
 
 
 def test_worn_weights_say_so(scene: Scene) -> None:
