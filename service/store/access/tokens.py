@@ -23,6 +23,7 @@ class Caller:
 
     name: str
     role: Role
+    token_id: uuid.UUID
 
 
 def issue_token(session: Session, caller: str, role: Role, actor: str) -> str:
@@ -38,7 +39,7 @@ def find_caller(session: Session, secret: str) -> Caller | None:
     """Return the caller of an active token."""
     # 256 random bits need no slow hash, and the lookup's timing reveals only the digest.
     token = session.scalar(select(Token).where(Token.digest == _digest(secret), Token.revoked_at.is_(None)))
-    return Caller(token.caller, Role(token.role)) if token else None
+    return Caller(token.caller, Role(token.role), token.id) if token else None
 
 
 def list_tokens(session: Session) -> Sequence[Token]:

@@ -11,7 +11,9 @@ from service.store.states import Role
 from tests import samples
 
 HASHER = IdentityHasher(b"k" * 32)
-PARSER = RequestParser(Caller("acme", Role.COMPLIANCE), HASHER, window_seconds=3.0, request_id="request-1")
+PARSER = RequestParser(
+    Caller("acme", Role.COMPLIANCE, uuid.uuid4()), HASHER, window_seconds=3.0, request_id="request-1"
+)
 
 
 def test_identities_become_keyed_hashes_and_repetitions_are_dropped() -> None:
