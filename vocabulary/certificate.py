@@ -177,8 +177,37 @@ class Policy(SignedModel):
     seconds: Real | None = Field(default=None, description="No rung was begun after this time; null for no limit.")
 
 
+class DestroyedFile(SignedModel):
+    """A file of the model that was destroyed."""
+
+    digest: Sha256 = Field(description="SHA-256 of the file.")
+    kind: str = Field(description="What it held: `dataset`, `posterior`, `never_seen`, or `orphan` if unknown.")
+
+
+class ScheduledFile(SignedModel):
+    """A file of the model that is still to be destroyed."""
+
+    at: Timestamp = Field(description="When it is due.")
+    digest: Sha256 = Field(description="SHA-256 of the file.")
+    kind: str = Field(description="What it holds, as above.")
+
+
+class ErasureFacts(SignedModel):
+    """Files of the model, other than those of the version after, that held the forgotten records or their influence.
+
+    The log has an entry `artifact.destroyed` with the digest of each that is gone.
+    """
+
+    destroyed: list[DestroyedFile] = Field(
+        description="Destroyed before the signature, since the version before was published; ascending by digest."
+    )
+    scheduled: list[ScheduledFile] = Field(description="To be destroyed after the signature; ascending by digest.")
+
+
 class BatchFacts(SignedModel):
     """Members that all certificates of a batch share."""
+
+    may_be_absent = frozenset({"erasure"})
 
     model: ModelFacts | Earlier = Field(default=None, description="The model that forgot.")
     records: RecordCounts = Field(description="Numbers of records before and after.")
@@ -192,6 +221,9 @@ class BatchFacts(SignedModel):
     )
     effects: Effects | Earlier = Field(default=None, description="Evidence beside the bound.")
     seconds: Real | Earlier = Field(default=None, description="Time that forgetting took, its bound included.")
+    erasure: ErasureFacts | Earlier = Field(
+        default=None, description="Other files that held the forgotten records or their influence."
+    )
     not_proved: list[str] = Field(default=[], description="What the certificate does not show, in sentences.")
     software: Software | Earlier = Field(default=None, description="The software that issued the certificate.")
 
@@ -216,6 +248,8 @@ class DeletionFacts(SignedModel):
 
 class CertificatePredicate(BatchFacts, DeletionFacts):
     """Predicate of a certificate: one deletion in one model."""
+
+    may_be_absent = BatchFacts.may_be_absent | DeletionFacts.may_be_absent
 
 
 class Digest(SignedModel):
