@@ -1,4 +1,4 @@
-"""Receipts, certificates of absence and certificates, from the predicate outwards to the downloaded bundle.
+"""Receipts, and certificates of absence, forgetting and destruction, from the predicate out to the downloaded bundle.
 
 Every member that Lethe signs is described here. `docs/reference/certificate.md` and `certificate.schema.json` are
 generated from these descriptions (`vocabulary.certificate_schema`).
@@ -24,6 +24,7 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 RECEIPT_TYPE = "urn:lethe:receipt:v1"
 ABSENCE_TYPE = "urn:lethe:absence:v1"
 CERTIFICATE_TYPE = "urn:lethe:certificate:v1"
+DESTRUCTION_TYPE = "urn:lethe:destruction:v1"
 
 Uuid = Annotated[str, Field(json_schema_extra={"format": "uuid"})]
 
@@ -228,15 +229,12 @@ class BatchFacts(SignedModel):
     software: Software | Earlier = Field(default=None, description="The software that issued the certificate.")
 
 
-class DeletionFacts(SignedModel):
-    """Members that are a certificate's own."""
+class RequestFacts(SignedModel):
+    """Members about the deletion request and its certificate."""
 
     certificate: Uuid | Earlier = Field(default=None, description="Id of the certificate.")
     deletion: DeletionId
     due_at: Timestamp | Earlier = Field(default=None, description="When the regulation required it at the latest.")
-    forgotten: ForgottenProof | Earlier = Field(
-        default=None, description="The records of this request that were forgotten, with the proof."
-    )
     issued_at: Timestamp = Field(description="When the certificate was signed.")
     named_records: list[Count] = Field(
         default=[], description="Numbers of this model's records that the request named, ascending."
@@ -246,10 +244,56 @@ class DeletionFacts(SignedModel):
     subjects: Commitments = Field(default=[])
 
 
+class DeletionFacts(RequestFacts):
+    """Members that are a certificate's own."""
+
+    forgotten: ForgottenProof | Earlier = Field(
+        default=None, description="The records of this request that were forgotten, with the proof."
+    )
+
+
 class CertificatePredicate(BatchFacts, DeletionFacts):
     """Predicate of a certificate: one deletion in one model."""
 
     may_be_absent = BatchFacts.may_be_absent | DeletionFacts.may_be_absent
+
+
+class DestroyedDataset(SignedModel):
+    """The data set of a destroyed model. None came after it."""
+
+    before: DatasetFacts = Field(description="The data set of the last version.")
+
+
+class DestroyedProof(OrderedModel):
+    """The records of this request that were destroyed, with the proof that they were in the data set."""
+
+    before: PresenceProof = Field(description="They were in the data set before.")
+    commitments: list[Sha256] = Field(description="Commitments to the records, ascending and distinct.")
+
+
+class DestructionFacts(SignedModel):
+    """Members that all certificates of one destruction share."""
+
+    model: ModelFacts = Field(description="The model that was destroyed.")
+    records: RecordCounts = Field(
+        description="Numbers of records: `after` is 0, and `forgotten_in_batch` counts all that the model still had."
+    )
+    dataset: DestroyedDataset = Field(description="The data set of the last version.")
+    erasure: ErasureFacts = Field(description="All files of the model.")
+    statement: str = Field(description="Why the model was destroyed, in sentences.")
+    not_proved: list[str] = Field(description="What the certificate does not show, in sentences.")
+    software: Software = Field(description="The software that issued the certificate.")
+
+
+class DestructionPredicate(DestructionFacts, RequestFacts):
+    """Predicate of a certificate of destruction: one deletion in a model that ended with it.
+
+    It has no bound, since no version of the model came after.
+    """
+
+    may_be_absent = DestructionFacts.may_be_absent | RequestFacts.may_be_absent
+
+    forgotten: DestroyedProof = Field(description="The records of this request that were destroyed, with the proof.")
 
 
 class Digest(SignedModel):
@@ -275,7 +319,7 @@ Subjects = Annotated[
     list[Subject],
     Field(
         description="A receipt and an absence name the deletion. A certificate names the model version before and the "
-        "one after, in this order."
+        "one after, in this order. A certificate of destruction names the last version."
     ),
 ]
 
@@ -307,8 +351,17 @@ class CertificateStatement(SignedModel):
     subject: Subjects
 
 
-Predicate = ReceiptPredicate | AbsencePredicate | CertificatePredicate
-Statement = ReceiptStatement | AbsenceStatement | CertificateStatement
+class DestructionStatement(SignedModel):
+    """In-toto statement of a certificate of destruction."""
+
+    type: StatementType
+    predicate: DestructionPredicate = Field(description="What is stated.")
+    predicateType: Literal["urn:lethe:destruction:v1"] = Field(description="The kind of statement.")  # noqa: N815
+    subject: Subjects
+
+
+Predicate = ReceiptPredicate | AbsencePredicate | CertificatePredicate | DestructionPredicate
+Statement = ReceiptStatement | AbsenceStatement | CertificateStatement | DestructionStatement
 _STATEMENT: TypeAdapter[Statement] = TypeAdapter(Annotated[Statement, Field(discriminator="predicateType")])
 
 

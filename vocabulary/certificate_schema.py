@@ -12,11 +12,17 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from vocabulary.bound import EarlierConstants
-from vocabulary.certificate import AbsenceStatement, Bundle, CertificateStatement, ReceiptStatement
+from vocabulary.certificate import (
+    AbsenceStatement,
+    Bundle,
+    CertificateStatement,
+    DestructionStatement,
+    ReceiptStatement,
+)
 
 SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
 SCHEMA_ID = "urn:lethe:schema:certificate:v1"
-STATEMENTS = (CertificateStatement, AbsenceStatement, ReceiptStatement)
+STATEMENTS = (CertificateStatement, DestructionStatement, AbsenceStatement, ReceiptStatement)
 
 
 def certificate_schema() -> dict[str, Any]:

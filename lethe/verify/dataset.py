@@ -10,30 +10,42 @@ from typing import Any
 from .merkle import leaf_hash, node_hash
 from .reading import Rejected, hash_at, hashes_at, list_at, object_at, whole_at
 
+SIZES_DIFFER = "the sizes of the data sets differ from the record counts of the certificate"
+
 
 def check_forgotten(predicate: Mapping[str, Any]) -> str:
     """Check that the forgotten records were in the data set before and are not in the one after."""
-    forgotten, dataset, counts = (object_at(predicate, name) for name in ("forgotten", "dataset", "records"))
-    commitments = hashes_at(forgotten, "commitments")
-    if not commitments or not _is_ascending(commitments):
-        raise Rejected("the forgotten records are not distinct and in ascending order")
-    before, after = object_at(forgotten, "before"), object_at(forgotten, "after")
-    sizes = {side: whole_at(object_at(dataset, side), "records") for side in ("before", "after")}
-    if sizes != {side: counts[side] for side in sizes}:
-        raise Rejected("the sizes of the data sets differ from the record counts of the certificate")
-    positions = [whole_at({"place": position}, "place") for position in list_at(before, "places")]
-    if len(positions) != len(commitments):
-        raise Rejected("the number of forgotten records differs from the number of their places")
-    _check_leaves(object_at(dataset, "before"), dict(zip(positions, commitments, strict=True)), before, "before")
+    commitments = check_present(predicate)
+    after, counts = object_at(object_at(predicate, "forgotten"), "after"), object_at(predicate, "records")
+    dataset = object_at(object_at(predicate, "dataset"), "after")
+    size = whole_at(dataset, "records")
+    if size != whole_at(counts, "after"):
+        raise Rejected(SIZES_DIFFER)
     neighbours = {whole_at(item, "place"): hash_at(item, "commitment") for item in list_at(after, "neighbours")}
-    _check_leaves(object_at(dataset, "after"), neighbours, after, "after")
+    _check_leaves(dataset, neighbours, after, "after")
     neighbour_positions = sorted(neighbours)
     neighbour_commitments = [neighbours[position] for position in neighbour_positions]
     if not _is_ascending(neighbour_commitments):
         raise Rejected("the records of the data set after are not in ascending order")
     for commitment in commitments:
-        _check_gap(neighbour_positions, neighbour_commitments, sizes["after"], commitment)
+        _check_gap(neighbour_positions, neighbour_commitments, size, commitment)
     return f"{len(commitments)} records of this deletion were in the data set before and are not in the one after"
+
+
+def check_present(predicate: Mapping[str, Any]) -> list[bytes]:
+    """Check that the forgotten records were in the data set before. Return their commitments."""
+    forgotten, counts = object_at(predicate, "forgotten"), object_at(predicate, "records")
+    commitments, before = hashes_at(forgotten, "commitments"), object_at(forgotten, "before")
+    if not commitments or not _is_ascending(commitments):
+        raise Rejected("the forgotten records are not distinct and in ascending order")
+    dataset = object_at(object_at(predicate, "dataset"), "before")
+    if whole_at(dataset, "records") != whole_at(counts, "before"):
+        raise Rejected(SIZES_DIFFER)
+    positions = [whole_at({"place": position}, "place") for position in list_at(before, "places")]
+    if len(positions) != len(commitments):
+        raise Rejected("the number of forgotten records differs from the number of their places")
+    _check_leaves(dataset, dict(zip(positions, commitments, strict=True)), before, "before")
+    return commitments
 
 
 def _is_ascending(hashes: Sequence[bytes]) -> bool:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from .dataset import check_forgotten
-from .reading import Rejected, digest_of, number_at, object_at, text_at, time_at
+from .dataset import check_forgotten, check_present
+from .reading import Rejected, digest_of, hash_at, list_at, number_at, object_at, text_at, time_at, whole_at
 
 LEVELS = ("estimated", "proved", "retrained")
 """Ordered from the weakest to the strongest."""
@@ -44,6 +44,29 @@ def _check_certificate(statement: Mapping[str, Any], predicate: Mapping[str, Any
     ]
 
 
+def _check_destruction(statement: Mapping[str, Any], predicate: Mapping[str, Any]) -> list[str]:
+    received, issued = _times(predicate)
+    if len(statement["subject"]) != 1:
+        raise Rejected("a certificate of destruction must name the last version of the model alone")
+    last = digest_of(statement["subject"][0])
+    dataset = hash_at(object_at(object_at(predicate, "dataset"), "before"), "digest").hex()
+    destroyed = _erased_files(predicate)
+    if not {last, dataset} <= destroyed:
+        raise Rejected("the last version and its data set are not among the files that were or will be destroyed")
+    return [
+        f"deletion {text_at(predicate, 'deletion')}, received {received.isoformat()}, certified {issued.isoformat()}",
+        f"the model was destroyed: version {last[:12]} was its last, {len(destroyed)} files are gone or due",
+        _check_emptied(object_at(predicate, "records")),
+        f"{len(check_present(predicate))} records of this deletion were in its data set",
+    ]
+
+
+def _erased_files(predicate: Mapping[str, Any]) -> set[str]:
+    """Return the digests of the files that were destroyed or are due for destruction."""
+    erasure = object_at(predicate, "erasure")
+    return {hash_at(file, "digest").hex() for name in ("destroyed", "scheduled") for file in list_at(erasure, name)}
+
+
 def _times(predicate: Mapping[str, Any]) -> tuple[datetime, datetime]:
     received, issued = time_at(predicate, "received_at"), time_at(predicate, "issued_at")
     if issued < received:
@@ -56,6 +79,13 @@ def _check_records(records: Mapping[str, Any]) -> str:
     if forgotten <= 0 or after <= 0 or before - after != forgotten:
         raise Rejected("the record counts do not add up")
     return f"records {before:.0f} -> {after:.0f}: {forgotten:.0f} forgotten in this batch"
+
+
+def _check_emptied(records: Mapping[str, Any]) -> str:
+    before, after, forgotten = (whole_at(records, name) for name in ("before", "after", "forgotten_in_batch"))
+    if not 0 < before == forgotten or after != 0:
+        raise Rejected("the record counts do not add up")
+    return f"records {before} -> 0: none is left"
 
 
 def _check_bound(bound: Mapping[str, Any], policy: Mapping[str, Any]) -> str:
@@ -115,5 +145,8 @@ KINDS = {
     ),
     "urn:lethe:certificate:v1": Kind(
         "certificate", _check_certificate, "issued_at", "certificate.issued", "certificate", True
+    ),
+    "urn:lethe:destruction:v1": Kind(
+        "certificate of destruction", _check_destruction, "issued_at", "certificate.issued", "certificate", True
     ),
 }
