@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
 from service.store import errors as store
-from service.store.dialect import is_disk_full
+from service.store.database_errors import is_disk_full
 
 log = structlog.get_logger("errors")
 
@@ -84,6 +84,7 @@ TABLE: dict[type[Exception], Row] = {
     store.ArtifactsUnavailable: Row(
         503, "artifacts-away", "Artifact store unavailable", {"Retry-After": RETRY_AFTER_SECONDS}
     ),
+    store.KeyInactive: Row(503, "key-inactive", "Signing key not active", {"Retry-After": RETRY_AFTER_SECONDS}),
     NotReady: Row(503, "not-ready", "Not ready", {"Retry-After": RETRY_AFTER_SECONDS}),
     OperationalError: Row(503, "database-away", "Database unavailable", {"Retry-After": RETRY_AFTER_SECONDS}),
     store.DiskFull: Row(507, "disk-full", "Disk full"),

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from service.store.dialect import WRITE_OPTION, open_engine
+from service.store.engines import WRITE_OPTION, open_engine
 
 
 class Database:

@@ -40,6 +40,7 @@ def _run(database: Database, action: Callable[[Config], None]) -> None:
     config = Config()
     config.set_main_option("script_location", str(_scripts()).replace("%", "%%"))
     with database.write_engine.begin() as connection:
+        dialect.lift_limits(connection)
         # Two starting hosts would both see that the version table is missing; this makes the second one wait.
         dialect.lock(connection, "lethe-migrations")
         config.attributes["connection"] = connection

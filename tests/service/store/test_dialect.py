@@ -1,19 +1,28 @@
 from __future__ import annotations
 
-import sqlite3
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 
 import pytest
-from sqlalchemy import select, text
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy import Connection, select, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
-from service.store import dialect
+from service.store import dialect, engines
 from service.store.access.identities import ensure_subjects, find_subjects
 from service.store.database import Database
-from service.store.dialect import byte_position, chunks, insert, is_disk_full, lock, plan_for_values, try_locks
+from service.store.dialect import (
+    allow_long_work,
+    byte_position,
+    chunks,
+    insert,
+    lift_limits,
+    lock,
+    plan_for_values,
+    try_locks,
+    wait_for_locks,
+)
 from service.store.states import BatchStatus
 from service.store.tables import Batch, LogTile, Model, SigningKey, Token
 
@@ -136,30 +145,36 @@ def test_postgresql_has_its_own_time_and_plans_for_the_values_of_a_transaction(d
         assert session.scalar(text("SHOW plan_cache_mode")) == "auto"
 
 
-def test_a_full_disk_is_distinguished_from_other_errors(tmp_path: Path) -> None:
-    connection = sqlite3.connect(tmp_path / "small.db")
-    connection.execute("CREATE TABLE t (x)")
-    connection.execute("PRAGMA max_page_count = 2")
-    with pytest.raises(sqlite3.OperationalError) as full:
-        connection.execute("INSERT INTO t VALUES (zeroblob(100000))")
-    connection.close()
-    assert is_disk_full(full.value)
-    assert not is_disk_full(sqlite3.OperationalError("locked"))
-    assert not is_disk_full(None)
+LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
+
+
+def limits(session: Session | Connection) -> list[str]:
+    return [session.execute(text(f"SHOW {name}")).scalar_one() for name in LIMITS]
 
 
 @on_postgresql
-def test_a_full_disk_of_postgresql_is_distinguished_from_other_errors(database: Database) -> None:
-    for code, expected in (("53100", True), ("53200", False)):
-        with pytest.raises(OperationalError) as error, database.writing() as session:
-            session.execute(text(f"DO $$ BEGIN RAISE EXCEPTION 'test' USING ERRCODE = '{code}'; END $$"))
-        assert is_disk_full(error.value.orig) is expected
+def test_limits_are_changed_for_one_transaction(database: Database) -> None:
+    with database.reading() as session:
+        assert limits(session) == ["10s", "1min", "30s"]
+        wait_for_locks(session, 0.5)
+        assert limits(session) == ["500ms", "1min", "30s"]
+    with database.reading() as session:
+        allow_long_work(session)
+        assert limits(session) == ["45s", "0", "30s"]
+    with database.engine.begin() as connection:
+        lift_limits(connection)
+        assert limits(connection) == ["0", "0", "0"]
+    with database.reading() as session:
+        assert limits(session) == ["10s", "1min", "30s"]
 
 
-def test_sqlite_runs_with_wal_foreign_keys_and_secure_delete(tmp_path: Path) -> None:
-    database = Database(f"sqlite:///{tmp_path}/new.db")
-    with database.engine.connect() as connection:
-        pragmas = ("journal_mode", "foreign_keys", "secure_delete", "synchronous")
-        values = [connection.exec_driver_sql(f"PRAGMA {pragma}").scalar() for pragma in pragmas]
-    database.close()
-    assert values == ["wal", 1, 1, 2]
+@on_sqlite
+def test_sqlite_has_no_limits_to_change(database: Database) -> None:
+    with database.writing() as session:
+        wait_for_locks(session, 1.0)
+        allow_long_work(session)
+        lift_limits(session.connection())
+
+
+def test_publication_waits_longer_than_a_stopped_publisher_holds_its_locks() -> None:
+    assert dialect.PUBLICATION_LOCK_SECONDS > engines.IDLE_IN_TRANSACTION_SECONDS
