@@ -152,7 +152,7 @@ def _parameter_default(parameter: inspect.Parameter) -> str:
 
 
 def _openapi() -> Mapping[str, Any]:
-    keys = {"identity_key": new_key(), "signing_key": new_key()}
+    keys = {name: new_key() for name in ("identity_key", "signing_key", "log_key")}
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(data_dir=Path(folder), database_url=None, redis_url=None, **keys)  # type: ignore[arg-type]
         migrate.upgrade(Database(settings.database))

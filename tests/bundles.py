@@ -15,7 +15,7 @@ from service.store.signing.statements import StatementSigner, statement_digest, 
 from vocabulary.bound import KantorovichConstants
 from vocabulary.certificate import CERTIFICATE_TYPE, STATEMENT_TYPE, Bundle, LogProof
 
-SIGNER = StatementSigner(bytes(range(32)))
+SIGNER = StatementSigner(bytes(range(32)), bytes(range(32, 64)))
 POSTERIOR = b"the posterior after forgetting"
 RECORDS = sorted(hashlib.sha256(bytes([number])).digest() for number in range(40))
 """Commitments to the records of a small data set."""

@@ -182,6 +182,7 @@ def settings(database_url: str, broker: str, tmp_path: Path) -> Settings:
         data_dir=tmp_path / "data",
         identity_key=new_key(),
         signing_key=new_key(),
+        log_key=new_key(),
         batch_window_seconds=0.0,
         lease_seconds=5.0,
         sweep_seconds=0.1,

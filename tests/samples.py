@@ -18,6 +18,7 @@ from service.store.database import Database
 from service.store.deletions.creation import DeletionRequest, store_deletions
 from service.store.deletions.views import DeletionView, NamedRecord
 from service.store.models.registry import Registration, register
+from service.store.signing.keys import configured_signer
 from service.store.signing.statements import StatementSigner
 from vocabulary import rungs
 
@@ -120,7 +121,7 @@ def request_deletion(
             callback_urls=callback_urls,
             records=records,
         )
-        return store_deletion(session, request, StatementSigner(settings.signing_key_bytes()))
+        return store_deletion(session, request, configured_signer(settings))
 
 
 def store_deletion(session: Session, request: DeletionRequest, signer: StatementSigner) -> DeletionView:

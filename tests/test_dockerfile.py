@@ -141,6 +141,7 @@ def test_a_worker_is_healthy_while_it_runs(stages: Stages, broker: str, sqlite_t
         "REDIS_URL": broker,
         "LETHE_IDENTITY_KEY": new_key(),
         "LETHE_SIGNING_KEY": new_key(),
+        "LETHE_LOG_KEY": new_key(),
     }
 
     def is_healthy() -> bool:

@@ -101,6 +101,7 @@ def test_a_placeholder_secret_is_refused_by_name(
         "REDIS_URL": "redis://:x7f3@redis:6379/0",
         "LETHE_IDENTITY_KEY": new_key(),
         "LETHE_SIGNING_KEY": new_key(),
+        "LETHE_LOG_KEY": new_key(),
     }
     for variable, value in secrets.items():
         with pytest.raises(ConfigurationError, match=f"^{variable} .*placeholder"):

@@ -18,7 +18,16 @@ from sqlalchemy.exc import DBAPIError
 
 import ml
 from ml.numerics.memory import is_out_of_memory
-from service.store.errors import ArtifactDamaged, ArtifactsUnavailable, DiskFull, Gone, PolicyMissed
+from service.store.errors import (
+    ArtifactDamaged,
+    ArtifactsUnavailable,
+    CertificateRejected,
+    ClockBehind,
+    DiskFull,
+    Gone,
+    KeyInactive,
+    PolicyMissed,
+)
 
 RETRIED = "It is retried automatically a few times; after that, retry it."
 DISK_FULL = f"the disk is full: nothing was damaged; free space where artifacts are stored. {RETRIED}"
@@ -63,6 +72,7 @@ KINDS = (  # the first match counts
     FailureKind(is_out_of_memory, NO_MEMORY, permanent=False, splits=True),
     FailureKind(_is(ml.ForgettingError, PolicyMissed), None, permanent=True, splits=True),
     FailureKind(_is(SoftTimeLimitExceeded), TOO_LONG, permanent=True, splits=True),
+    FailureKind(_is(KeyInactive, ClockBehind, CertificateRejected), None, permanent=False, splits=False),
     FailureKind(_is(ArtifactDamaged, Gone), NO_FILE, permanent=False, splits=False),
     FailureKind(_is_disk_full, DISK_FULL, permanent=False, splits=False),
     FailureKind(_is(OSError, ArtifactsUnavailable), NO_ACCESS, permanent=False, splits=False),

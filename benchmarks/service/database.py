@@ -41,6 +41,7 @@ def scratch_settings(folder: Path, database: str, **changes: Any) -> Settings:
         data_dir=data_dir,
         identity_key=new_key(),
         signing_key=new_key(),
+        log_key=new_key(),
         **changes,
     )
 

@@ -196,6 +196,7 @@ def _worker(settings: Settings, name: str) -> Iterator[None]:
         "LETHE_BATCH_WINDOW_SECONDS": "0",
         "LETHE_IDENTITY_KEY": settings.identity_key.get_secret_value() if settings.identity_key else "",
         "LETHE_SIGNING_KEY": settings.signing_key.get_secret_value() if settings.signing_key else "",
+        "LETHE_LOG_KEY": settings.log_key.get_secret_value() if settings.log_key else "",
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, "-m", "lethe", "worker"]

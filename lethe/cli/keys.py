@@ -13,18 +13,18 @@ from lethe.cli.options import DataDir
 from lethe.cli.output import out, print_note
 from lethe.cli.store import open_store
 from service.settings import new_key
+from service.store.states import SigningUse
 
 if TYPE_CHECKING:
-    from service.settings import Settings
-    from service.store.signing.statements import StatementSigner
     from service.store.tables import SigningKey
 
 MAX_REASON_LENGTH = 500
 
 keys = typer.Typer(
-    help="""Manage the keys that sign receipts, certificates, callbacks and the log. To replace the key in use:
+    help="""Manage the two keys that sign: one receipts, certificates and callbacks, the other the log. To replace one:
 
-1. [bold]lethe key rotate[/bold] creates a new key and adds it to the public list. Nothing is interrupted.
+1. [bold]lethe key rotate[/bold] creates a new key and adds it to the public list. Nothing is interrupted. Add
+[bold]--use log[/bold] for the log's key.
 
 2. Restart the API, the workers and the sweep. Until then they sign with the old key; both keys are valid.
 
@@ -35,30 +35,51 @@ If a key may have leaked, also [bold]lethe key revoke[/bold] it as of the time w
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
+Use = Annotated[SigningUse, typer.Option("--use", help="What the key signs: statements or the log.")]
+Reason = Annotated[str, typer.Option(help="One line. It is published and kept for ever: name no person.")]
 KeyId = Annotated[str, typer.Argument(metavar="KEYID", help="The whole key id, as `lethe key list` prints it.")]
 
 
 def print_secrets() -> None:
     """Print new secrets, as lines for an environment file."""
-    for variable in ("LETHE_IDENTITY_KEY", "LETHE_SIGNING_KEY"):
+    for variable in ("LETHE_IDENTITY_KEY", "LETHE_SIGNING_KEY", "LETHE_LOG_KEY"):
         out.print(f"{variable}={new_key()}", highlight=False)
 
 
 @keys.command("list")
 def list_all(data_dir: DataDir = None) -> None:
-    """List all keys, starting with the one that this configuration signs with."""
-    from service.store.signing.keys import keys_for
+    """List all keys, starting with those that this configuration signs with."""
+    from service.store.signing.keys import configured_signer, keys_for
 
     with open_store(data_dir) as (settings, database):
-        signer = _signer(settings)
+        signer = configured_signer(settings)
         with database.reading() as session:
             for key in keys_for(session, signer):
-                typer.echo(f"{key.key_id}  {_describe(key, key.key_id == signer.key_id)}")
+                typer.echo(f"{key.key_id}  {_describe(key, key.key_id in (signer.key_id, signer.log_key_id))}")
+
+
+@keys.command("add")
+def add(
+    use: Use,
+    reason: Annotated[str, typer.Option(help="One line, kept in the log for ever: name no person.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Add the configured key to the public list, if the listed one was lost. Otherwise rotate.
+
+    Retire the lost key afterwards, or revoke it if somebody else may have it.
+    """
+    from service.store.signing.keys import add_configured, configured_signer
+
+    line = _parse_line(reason)
+    with open_store(data_dir) as (settings, database), database.writing() as session:
+        key_id = add_configured(session, configured_signer(settings), use, line, actor="lethe key add")
+    print_note(f"Added {key_id}. Retire the lost key: `lethe key list` shows its id. Then `lethe key export`.")
 
 
 @keys.command("rotate")
 def rotate(
     data_dir: DataDir = None,
+    use: Use = SigningUse.STATEMENTS,
     show: Annotated[
         bool,
         typer.Option("--print", help="Print the new key, once; for keys from the environment or a command."),
@@ -70,36 +91,40 @@ def rotate(
     sign with the old key until they are restarted.
     """
     from service.settings.key_sources import replace_key_file
+    from service.store.signing.keys import configured_signer
     from service.store.signing.keys import rotate as rotate_key
-    from service.store.signing.statements import StatementSigner
+    from service.store.signing.statements import public_key_of
 
     with open_store(data_dir) as (settings, database):
-        if settings.signing_key_file is None and not show:
+        source = settings.log_key_source if use == SigningUse.LOG else settings.signing_key_source
+        if source.file is None and not show:
             raise typer.BadParameter(
-                f"the key comes from {settings.signing_key_source}, which Lethe cannot write: pass --print and store "
-                "the printed key there"
+                f"the key comes from {source.variable}, which Lethe cannot write: pass --print and store the printed "
+                "key there"
             )
-        seed, old = new_key(), _signer(settings)
-        new = StatementSigner(base64.b64decode(seed), settings.origin)
+        seed, signer = new_key(), configured_signer(settings)
+        old, new = signer.public_keys[use], public_key_of(base64.b64decode(seed))
         with database.writing() as session:
-            rotate_key(session, old.public_key, new.public_key, actor="lethe key rotate")
-            if settings.signing_key_file is not None:
-                replace_key_file(settings.signing_key_file, seed)
-    if settings.signing_key_file is None:
-        typer.echo(f"LETHE_SIGNING_KEY={seed}" if settings.signing_key else seed)
+            old_id, new_id = rotate_key(session, old, new, use, actor="lethe key rotate")
+            if source.file is not None:
+                replace_key_file(source.file, seed)
+    if source.file is None:
+        typer.echo(f"{source.variable}={seed}" if source.text else seed)
     print_note(
-        f"The new key is {new.key_id}.\nRestart the API, the workers and the sweep: until then they sign with the old "
-        f"key, and both are valid. Then run\nlethe key retire {old.key_id}"
+        f"The new key is {new_id}.\nRestart the API, the workers and the sweep: until then they sign with the old "
+        f"key, and both are valid. Then run\nlethe key retire {old_id}"
     )
 
 
 @keys.command("retire")
 def retire(key_id: KeyId, data_dir: DataDir = None) -> None:
-    """Mark a key as no longer in use. Restart its users first: signatures it makes from now on are refused."""
+    """Mark a key as no longer in use. Restart its users first: they can sign nothing from now on."""
+    from service.store.signing.keys import configured_signer
     from service.store.signing.keys import retire as retire_key
 
     with open_store(data_dir) as (settings, database):
-        if _signer(settings).key_id == key_id:
+        signer = configured_signer(settings)
+        if key_id in (signer.key_id, signer.log_key_id):
             raise typer.BadParameter("this configuration signs with the key: run `lethe key rotate` and restart first")
         with database.writing() as session:
             retire_key(session, key_id, actor="lethe key retire")
@@ -116,13 +141,14 @@ def revoke(
             help="Earliest time of a possible leak, with a time zone: 2030-03-31T12:00:00Z.",
         ),
     ],
-    reason: Annotated[str, typer.Option(help="One line. It is published and kept for ever: name no person.")],
+    reason: Reason,
     data_dir: DataDir = None,
 ) -> None:
     """Revoke a key that may have leaked. Signatures it made at that time or later are refused.
 
-    The time can be moved back later, but never forward. A running process signs with the key until it is stopped, and
-    cannot start again with it: rotate and restart.
+    The time can be moved back later, but never forward. A running process that has the key signs nothing from now on,
+    and cannot start again with it: rotate and restart. Then reissue the certificates that are refused:
+    `lethe certificate reissue --key KEYID`.
     """
     from service.store.signing.keys import revoke as revoke_key
 
@@ -144,10 +170,10 @@ def export(
 ) -> None:
     """Export the list of public keys, as /api/v1/log/keys serves it, for `lethe verify --key`."""
     from service.schemas.log import public_keys_out
-    from service.store.signing.keys import keys_for
+    from service.store.signing.keys import configured_signer, keys_for
 
     with open_store(data_dir) as (settings, database), database.reading() as session:
-        listed = public_keys_out(settings, keys_for(session, _signer(settings)))
+        listed = public_keys_out(settings, keys_for(session, configured_signer(settings)))
     text = listed.model_dump_json(indent=2) + "\n"
     if pem:
         text = "".join(key.public_key_pem for key in listed.keys if key.revoked_at is None)
@@ -157,16 +183,9 @@ def export(
         file.write_text(text)
 
 
-def _signer(settings: Settings) -> StatementSigner:
-    """Return the configured signer, even if its key is revoked: replacing such a key needs it."""
-    from service.store.signing.statements import StatementSigner
-
-    return StatementSigner(settings.signing_key_bytes(), settings.origin)
-
-
 def _describe(key: SigningKey, in_use: bool) -> str:
     ends = [("retired", key.retired_at), ("revoked from", key.revoked_at)]
-    parts = ["in use"] if in_use else []
+    parts = [key.use or "statements and log", *(["in use"] if in_use else [])]
     parts += [f"since {_format_time(key.created_at)}"]
     parts += [f"{event} {_format_time(timestamp)}" for event, timestamp in ends if timestamp is not None]
     return ", ".join(parts) + (f": {key.reason}" if key.reason else "")

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from service.settings import Settings
 from service.store.signing.keys import public_pem
+from service.store.states import SigningUse
 from service.store.tables import SigningKey
 
 MAX_SIZE = 2**62
@@ -63,6 +64,10 @@ class PublicKey(BaseModel):
     keyid: str = Field(description="SHA-256 of the 32 key bytes.")
     algorithm: Literal["ed25519"] = "ed25519"
     public_key_pem: str
+    use: SigningUse | None = Field(
+        description="What the key signs: statements (receipts, certificates, callbacks) or the log's checkpoints; null "
+        "for a key from before they were told apart, which signed both."
+    )
     created_at: datetime = Field(description="When the key was registered with this service.")
     retired_at: datetime | None = Field(description="Signatures made then or later are not from this service.")
     revoked_at: datetime | None = Field(
@@ -73,7 +78,7 @@ class PublicKey(BaseModel):
 
 class PublicKeys(BaseModel):
     origin: str = Field(description="Name of the log whose checkpoints these keys sign.")
-    keys: list[PublicKey] = Field(description="The current key first, then newest first.")
+    keys: list[PublicKey] = Field(description="The current keys first, then newest first.")
     witnesses: list[str] = Field(description="Verifier keys (C2SP) of the witnesses that cosign checkpoints.")
 
 
@@ -86,6 +91,7 @@ def _public_key_out(key: SigningKey) -> PublicKey:
     return PublicKey(
         keyid=key.key_id,
         public_key_pem=public_pem(key),
+        use=None if key.use is None else SigningUse(key.use),
         created_at=key.created_at,
         retired_at=key.retired_at,
         revoked_at=key.revoked_at,

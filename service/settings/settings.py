@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.settings.broker_socket import broker_socket
 from service.settings.callback_targets import AllowedTargets
-from service.settings.key_sources import COMMAND, KeyUnavailable, read_key_file, run_key_command
+from service.settings.key_sources import KeySource, KeyUnavailable
 from service.settings.witnesses import Witness, parse_witnesses
 
 PLACEHOLDERS = ("change-me", "changeme", "placeholder", "password", "secret")
@@ -61,7 +61,7 @@ class Settings(BaseSettings):
     )
     signing_key: SecretStr | None = Field(
         default=None,
-        description="Base64 of the 32-byte Ed25519 seed that signs receipts, certificates and checkpoints.",
+        description="Base64 of the 32-byte Ed25519 seed that signs receipts, certificates and callbacks.",
     )
     signing_key_file: Path | None = Field(
         default=None,
@@ -70,6 +70,18 @@ class Settings(BaseSettings):
     signing_key_command: SecretStr | None = Field(
         default=None,
         description="Command that prints the signing key, run without a shell. Replaces LETHE_SIGNING_KEY.",
+    )
+    log_key: SecretStr | None = Field(
+        default=None,
+        description="Base64 of the 32-byte Ed25519 seed that signs the log's checkpoints. Not the signing key.",
+    )
+    log_key_file: Path | None = Field(
+        default=None,
+        description="File with the log key, readable by its owner only. Replaces LETHE_LOG_KEY.",
+    )
+    log_key_command: SecretStr | None = Field(
+        default=None,
+        description="Command that prints the log key, run without a shell. Replaces LETHE_LOG_KEY.",
     )
 
     artifact_url: SecretStr | None = Field(
@@ -206,7 +218,7 @@ class Settings(BaseSettings):
 
     log_level: str = Field(default="INFO", description="Lowest level of log lines that are written.")
 
-    @field_validator("import_root", "signing_key_file", "checkpoint_file")
+    @field_validator("import_root", "signing_key_file", "log_key_file", "checkpoint_file")
     @classmethod
     def _empty_is_unset(cls, path: Path | None) -> Path | None:
         # Otherwise an empty variable would mean the working directory, which may contain secrets.
@@ -277,26 +289,21 @@ class Settings(BaseSettings):
         return _decode_key("LETHE_IDENTITY_KEY", self.identity_key)
 
     def signing_key_bytes(self) -> bytes:
-        try:
-            return _decode_key(self.signing_key_source, self._signing_key_text())
-        except KeyUnavailable as error:
-            raise ConfigurationError(str(error)) from None
+        return _read_key(self.signing_key_source)
+
+    def log_key_bytes(self) -> bytes:
+        return _read_key(self.log_key_source)
 
     @property
-    def signing_key_source(self) -> str:
-        """Return the variable that supplies the signing key. Two of them could supply two keys and are an error."""
-        sources = ("signing_key", "signing_key_file", "signing_key_command")
-        given = [f"LETHE_{name.upper()}" for name in sources if getattr(self, name)]
-        if len(given) > 1:
-            raise ConfigurationError(f"{' and '.join(given)} are set: keep the one that supplies the key in use.")
-        return given[0] if given else "LETHE_SIGNING_KEY"
+    def signing_key_source(self) -> KeySource:
+        """Return where the key comes from that signs statements."""
+        source = KeySource("LETHE_SIGNING_KEY", self.signing_key, self.signing_key_file, self.signing_key_command)
+        return _require_one(source)
 
-    def _signing_key_text(self) -> SecretStr | None:
-        if self.signing_key_file:
-            return SecretStr(read_key_file(self.signing_key_file))
-        if self.signing_key_command:
-            return SecretStr(run_key_command(self.signing_key_command.get_secret_value()))
-        return self.signing_key
+    @property
+    def log_key_source(self) -> KeySource:
+        """Return where the key comes from that signs checkpoints."""
+        return _require_one(KeySource("LETHE_LOG_KEY", self.log_key, self.log_key_file, self.log_key_command))
 
 
 def load_settings(data_dir: Path | None = None) -> Settings:
@@ -313,7 +320,7 @@ def load_settings(data_dir: Path | None = None) -> Settings:
 
 
 def new_key() -> str:
-    """Return a new secret for LETHE_IDENTITY_KEY or LETHE_SIGNING_KEY."""
+    """Return a new secret for LETHE_IDENTITY_KEY, LETHE_SIGNING_KEY or LETHE_LOG_KEY."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
@@ -338,8 +345,10 @@ def _with_local_secrets(settings: Settings) -> Settings:
     local: dict[str, SecretStr | Path] = {}
     if settings.identity_key is None:
         local["identity_key"] = SecretStr(_ensure_key_file(folder / "identity_key.key").read_text().strip())
-    if settings.signing_key_source == "LETHE_SIGNING_KEY" and not settings.signing_key:
+    if not settings.signing_key_source.variables:
         local["signing_key_file"] = _ensure_key_file(folder / "signing_key.key")
+    if not settings.log_key_source.variables:
+        local["log_key_file"] = _ensure_key_file(folder / "log_key.key")
     return settings.model_copy(update=local)
 
 
@@ -357,8 +366,24 @@ def _reject_unsafe(settings: Settings) -> None:
         if (urlsplit(text).password or "").lower() in PLACEHOLDERS:
             raise ConfigurationError(f"{variable} has a placeholder password: replace it by the real one.")
     settings.identity_key_bytes()
-    if settings.signing_key_source != COMMAND:  # run only when the key is needed: most CLI commands do not
-        settings.signing_key_bytes()
+    for source in (settings.signing_key_source, settings.log_key_source):
+        if source.command is None:  # run only when the key is needed: most CLI commands do not
+            _read_key(source)
+
+
+def _require_one(source: KeySource) -> KeySource:
+    """Return the source. Two variables could supply two keys and are an error."""
+    if len(source.variables) > 1:
+        variables = " and ".join(source.variables)
+        raise ConfigurationError(f"{variables} are set: keep the one that supplies the key in use.")
+    return source
+
+
+def _read_key(source: KeySource) -> bytes:
+    try:
+        return _decode_key(source.variable, source.read())
+    except KeyUnavailable as error:
+        raise ConfigurationError(str(error)) from None
 
 
 def _decode_key(variable: str, value: SecretStr | None) -> bytes:

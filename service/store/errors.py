@@ -83,5 +83,17 @@ class PolicyMissed(StoreError):
     pass
 
 
+class KeyInactive(StoreError):
+    """A key of this process was retired, revoked or lost from the list. A restart with its successor helps."""
+
+
+class ClockBehind(StoreError):
+    """The database's clock went back: what is signed now would be dated before its request."""
+
+
+class CertificateRejected(StoreError):
+    """The verifier rejects what is about to be published."""
+
+
 class LeaseLost(StoreError):
     pass

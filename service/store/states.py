@@ -55,6 +55,15 @@ class Device(StrEnum):
     """Only a worker with a GPU."""
 
 
+class SigningUse(StrEnum):
+    """What a signing key signs."""
+
+    STATEMENTS = "statements"
+    """Receipts, certificates and callbacks."""
+    LOG = "log"
+    """Checkpoints of the log."""
+
+
 class CallbackStatus(StrEnum):
     """Status of a callback."""
 

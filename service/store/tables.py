@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from service.store.dialect import UtcDateTime, partial_index
+from service.store.dialect import CLOCK, UtcDateTime, partial_index
 from service.store.states import CallbackStatus, Device
 
 
@@ -48,8 +48,14 @@ class Token(Base):
     caller: Mapped[str] = mapped_column(String(100))
     role: Mapped[str] = mapped_column(String(16))
     digest: Mapped[str] = mapped_column(String(64), unique=True)
-    created_at: Mapped[datetime] = mapped_column(default=now)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
+    expires_at: Mapped[datetime | None]
+    """Null for a token that does not expire."""
     revoked_at: Mapped[datetime | None]
+    models: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    """Ids of the only models that it may name and see. Null for all."""
+    networks: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    """The only networks from which it is accepted, in CIDR notation. Null for all."""
 
 
 class Subject(Base):
@@ -79,7 +85,9 @@ class Model(Base):
     """Requirements on a published version: epsilon, level, rungs, seconds."""
     never_seen_digest: Mapped[str | None] = mapped_column(String(64))
     """Rows that the model was not trained on, compared with the forgotten ones. They are nobody's records."""
-    created_at: Mapped[datetime] = mapped_column(default=now)
+    destroyed_at: Mapped[datetime | None]
+    """When its last records were deleted, and the model with them (batches/destruction.py)."""
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
 
 
 class Record(Base):
@@ -101,7 +109,7 @@ class Artifact(Base):
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
     kind: Mapped[str] = mapped_column(String(16))
     size: Mapped[int]
-    created_at: Mapped[datetime] = mapped_column(default=now)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
     destroy_at: Mapped[datetime | None] = mapped_column(index=True)
     destroyed_at: Mapped[datetime | None]
 
@@ -120,7 +128,7 @@ class Version(Base):
     record_count: Mapped[int]
     readiness: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     """A worker's check of the version: how converged it is, which levels it can reach. Null until checked."""
-    created_at: Mapped[datetime] = mapped_column(default=now)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
     superseded_at: Mapped[datetime | None]
 
     __table_args__ = (
@@ -140,13 +148,18 @@ class Deletion(Base):
     outcome: Mapped[str | None] = mapped_column(Text)
     request_id: Mapped[str] = mapped_column(String(64))
     """Id of the HTTP request that created it. Every log line about the deletion contains it."""
-    received_at: Mapped[datetime] = mapped_column(default=now)
+    received_at: Mapped[datetime] = mapped_column(default=CLOCK)
     due_at: Mapped[datetime] = mapped_column(index=True)
     """Deadline by its regulation, fixed at receipt. Only an extension moves it."""
     extension_reason: Mapped[str | None] = mapped_column(Text)
     completed_at: Mapped[datetime | None]
     callback_urls: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     """URLs that are called when its status changes. Null if there are none."""
+    models: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    """Ids of the models in which its subjects were looked for. Null for all."""
+    binding_at: Mapped[datetime | None] = mapped_column(default=CLOCK)
+    """From then on its caller can no longer cancel it and sees which models it concerns. Null if it was cancelled
+    before: then its caller never sees that."""
 
     __table_args__ = (  # one index per filter of the list, newest first
         Index("ix_deletions_received_at_id", "received_at", "id"),
@@ -214,7 +227,7 @@ class Batch(Base):
     phase: Mapped[str] = mapped_column(String(32), default="claimed")
     percent: Mapped[float] = mapped_column(default=0.0)
     lease_expires_at: Mapped[datetime]
-    started_at: Mapped[datetime] = mapped_column(default=now)
+    started_at: Mapped[datetime] = mapped_column(default=CLOCK)
     finished_at: Mapped[datetime | None]
     failure: Mapped[str | None] = mapped_column(Text)
     device: Mapped[str | None] = mapped_column(String(32))
@@ -239,13 +252,17 @@ class Certificate(Base):
     version_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("versions.id"))
     batch_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("batches.id"))
     level: Mapped[str] = mapped_column(String(16))
-    epsilon: Mapped[float]
-    issued_at: Mapped[datetime] = mapped_column(default=now)
+    """Level of its bound, or `destroyed`."""
+    epsilon: Mapped[float | None]
+    """Null for a destroyed model: nothing came after it that a bound could be about."""
+    issued_at: Mapped[datetime] = mapped_column(default=CLOCK)
     bundle: Mapped[str] = mapped_column(Text)
     """Bundle as signed. The download also contains its log entry with a proof (certificates/bundles.py)."""
+    replaced_by: Mapped[uuid.UUID | None]
+    """Certificate issued in its stead, because its key was revoked. No foreign key: that one is inserted after."""
 
     __table_args__ = (
-        UniqueConstraint("deletion_id", "model_id"),
+        partial_index("uq_certificates_current", "deletion_id", "model_id", where="replaced_by IS NULL", unique=True),
         Index("ix_certificates_issued_at_id", "issued_at", "id"),
         Index("ix_certificates_model_id_issued_at_id", "model_id", "issued_at", "id"),
     )
@@ -256,8 +273,30 @@ class Absence(Base):
 
     __tablename__ = "absences"
     deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"), primary_key=True)
-    issued_at: Mapped[datetime] = mapped_column(default=now)
+    issued_at: Mapped[datetime] = mapped_column(default=CLOCK)
     bundle: Mapped[str] = mapped_column(Text)
+
+
+class ReplacedAbsence(Base):
+    """Certificate of absence in whose stead another was issued, because its key was revoked."""
+
+    __tablename__ = "replaced_absences"
+    deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"), primary_key=True)
+    statement: Mapped[str] = mapped_column(String(64), primary_key=True)
+    """SHA-256 of its statement, by which its successor names it."""
+    issued_at: Mapped[datetime]
+    bundle: Mapped[str] = mapped_column(Text)
+
+
+class PendingAbsence(Base):
+    """Deletion of what no model held at receipt. It is completed and certified once it is binding."""
+
+    __tablename__ = "pending_absences"
+    deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"), primary_key=True)
+    binding_at: Mapped[datetime] = mapped_column(index=True)
+    """Copy of the deletion's time."""
+    models_in_store: Mapped[int]
+    """Number of models that were searched at receipt."""
 
 
 class IdempotencyKey(Base):
@@ -298,12 +337,12 @@ class Callback(Base):
     """Content at the time of the event. It is signed when it is sent."""
     status: Mapped[str] = mapped_column(String(16), default=CallbackStatus.PENDING)
     attempts: Mapped[int] = mapped_column(default=0)
-    not_before: Mapped[datetime] = mapped_column(default=now)
+    not_before: Mapped[datetime] = mapped_column(default=CLOCK)
     lease_expires_at: Mapped[datetime | None]
     """Until then the sender that claimed it may be sending it."""
     failure: Mapped[str | None] = mapped_column(Text)
     """Reason of the last failed attempt."""
-    created_at: Mapped[datetime] = mapped_column(default=now)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
     delivered_at: Mapped[datetime | None]
 
     __table_args__ = (
@@ -319,7 +358,7 @@ class AuditEntry(Base):
 
     __tablename__ = "audit_entries"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
-    at: Mapped[datetime] = mapped_column(default=now)
+    at: Mapped[datetime] = mapped_column(default=CLOCK)
     actor: Mapped[str] = mapped_column(String(200))
     action: Mapped[str] = mapped_column(String(40))
     concerns: Mapped[str] = mapped_column(String(100), index=True)
@@ -354,7 +393,7 @@ class Checkpoint(Base):
     """C2SP signed note with our signature alone."""
     cosignatures: Mapped[str] = mapped_column(Text, default="")
     """Signature lines of witnesses, appended to the note when it is published."""
-    created_at: Mapped[datetime] = mapped_column(default=now)
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
     published_at: Mapped[datetime | None]
     """Time of its publication outside the service, if that is configured."""
 
@@ -365,7 +404,9 @@ class SigningKey(Base):
     __tablename__ = "signing_keys"
     key_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     public_key: Mapped[bytes] = mapped_column(LargeBinary(32))
-    created_at: Mapped[datetime] = mapped_column(default=now)
+    use: Mapped[str | None] = mapped_column(String(16))
+    """What it signs (states.SigningUse). Null for keys that are older than the column, which signed everything."""
+    created_at: Mapped[datetime] = mapped_column(default=CLOCK)
     retired_at: Mapped[datetime | None]
     """The key signs nothing after this time. What it signed before stays valid."""
     revoked_at: Mapped[datetime | None]

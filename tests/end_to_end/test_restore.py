@@ -88,7 +88,7 @@ def run_until_killed(commands: Sequence[Sequence[str]], installation: Installati
 @pytest.fixture(params=["sqlite", "postgresql"])
 def create(request: pytest.FixtureRequest, broker: str, tmp_path: Path) -> Callable[[str], Installation]:
     """Return a function that creates an empty installation with a name."""
-    keys = {name: new_key() for name in ("LETHE_IDENTITY_KEY", "LETHE_SIGNING_KEY")}
+    keys = {name: new_key() for name in ("LETHE_IDENTITY_KEY", "LETHE_SIGNING_KEY", "LETHE_LOG_KEY")}
     secrets = {**keys, "REDIS_URL": broker, "LETHE_MAX_ATTEMPTS": "1"}
     port = free_port()
 

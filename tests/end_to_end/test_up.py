@@ -120,6 +120,7 @@ def test_api_and_workers_run_apart_on_postgresql_and_redis(
         "REDIS_URL": broker,
         "LETHE_IDENTITY_KEY": new_key(),
         "LETHE_SIGNING_KEY": new_key(),
+        "LETHE_LOG_KEY": new_key(),
         "LETHE_DATA_DIR": str(tmp_path / "shared"),
     }
     lethe = [sys.executable, "-m", "lethe"]

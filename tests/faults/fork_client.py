@@ -63,6 +63,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "REDIS_URL": settings.redis_url,
         "LETHE_IDENTITY_KEY": settings.identity_key,
         "LETHE_SIGNING_KEY": settings.signing_key,
+        "LETHE_LOG_KEY": settings.log_key,
     }
     return {
         **{name: value.get_secret_value() for name, value in secrets.items() if value},

@@ -25,7 +25,7 @@ from service.store.datasets.dataset import load_dataset
 from service.store.datasets.tree import DatasetTree
 from service.store.errors import ArtifactDamaged, Gone
 from service.store.log import sequencing
-from service.store.signing.statements import StatementSigner
+from service.store.signing.keys import configured_signer
 from service.store.tables import AuditEntry, Batch, Certificate, Checkpoint, Deletion, DeletionTarget, Record, Version
 from tests.faults.population import Population
 
@@ -62,7 +62,7 @@ def check(scenario: Scenario, circumstances: str) -> None:
 
 def check_log(settings: Settings, database: Database) -> None:
     """Check that the sequencer reaches every entry, and that all signed checkpoints belong to one log."""
-    signer = StatementSigner(settings.signing_key_bytes(), settings.origin)
+    signer = configured_signer(settings)
     with database.writing() as session:
         sequencing.sequence_entries(session, signer)
     with database.reading() as session:
@@ -170,7 +170,7 @@ def _wrong_steps(
 def _bad_certificates(
     session: Session, scenario: Scenario, versions: Sequence[Version], certificates: Sequence[Certificate]
 ) -> Iterator[str]:
-    public_key = StatementSigner(scenario.settings.signing_key_bytes()).public_pem.encode()
+    public_key = configured_signer(scenario.settings).public_pem.encode()
     steps = {after.id: (before, after) for before, after in pairwise(versions)}
     entries = select(AuditEntry.concerns).where(AuditEntry.action == "certificate.issued")
     certificate_ids = [str(certificate.id) for certificate in certificates]

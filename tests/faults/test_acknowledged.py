@@ -126,6 +126,7 @@ def _settings(database: str, broker: str, folder: Path) -> Settings:
         data_dir=folder / "data",
         identity_key=new_key(),
         signing_key=new_key(),
+        log_key=new_key(),
     )
 
 

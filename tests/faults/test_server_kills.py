@@ -75,6 +75,7 @@ def _settings(postgresql: KillablePostgreSQL, redis: KillableRedis, folder: Path
         data_dir=folder / "data",
         identity_key=new_key(),
         signing_key=new_key(),
+        log_key=new_key(),
         batch_window_seconds=0.2,
         lease_seconds=3.0,
         sweep_seconds=0.5,

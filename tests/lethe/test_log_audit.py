@@ -180,7 +180,7 @@ def test_a_mirror_without_a_checkpoint_proves_nothing(mirror: Path) -> None:
 
 def test_another_key_than_the_trusted_one_is_rejected(mirror: Path) -> None:
     with pytest.raises(Rejected, match="key that was not given"):
-        audit_mirror(mirror, StatementSigner(bytes(32)).public_pem.encode())
+        audit_mirror(mirror, StatementSigner(bytes(32), bytes(31) + b"l").public_pem.encode())
 
 
 def test_two_checkpoints_of_one_size_that_differ_are_a_split_view(mirror: Path) -> None:

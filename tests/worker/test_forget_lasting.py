@@ -22,6 +22,7 @@ from service.store.deletions.creation import DeletionRequest, store_deletions
 from service.store.deletions.views import DeletionView
 from service.store.log import sequencing
 from service.store.signing import keys
+from service.store.states import SigningUse
 from service.store.tables import Certificate, Deletion, now
 from tests import samples
 from tests.faults.population import draw_population, register_population
@@ -55,8 +56,9 @@ def key_list(context: WorkerContext) -> bytes:
 def rotated(context: WorkerContext) -> WorkerContext:
     """Return a context with a new key, as `lethe key rotate`, a restart and `lethe key retire` leave it."""
     settings = context.settings.model_copy(update={"signing_key": SecretStr(new_key())})
-    signer = keys.open_signer(settings, context.database)
+    signer = keys.configured_signer(settings)
     with context.database.writing() as session:
+        keys.rotate(session, context.signer.public_key, signer.public_key, SigningUse.STATEMENTS, actor="test")
         keys.retire(session, context.signer.key_id, actor="test")
     return replace(context, settings=settings, signer=signer)
 

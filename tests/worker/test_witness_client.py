@@ -18,7 +18,7 @@ from worker.witness_client import NotWitnessed, request_cosignature
 
 LEAVES = [leaf_hash(bytes([number])) for number in range(2)]
 ROOTS = {1: LEAVES[0], 2: node_hash(*LEAVES)}
-SIGNER = StatementSigner(base64.b64decode(new_key()), "log.example")
+SIGNER = StatementSigner(*(base64.b64decode(new_key()) for _ in range(2)), "log.example")
 
 
 @pytest.fixture

@@ -50,9 +50,9 @@ class Note:
 
 
 def write_checkpoint(signer: StatementSigner, size: int, root: bytes) -> str:
-    """Return the signed checkpoint of a tree."""
+    """Return the checkpoint of a tree, signed with the log key."""
     text = f"{signer.origin}\n{size}\n{base64.b64encode(root).decode()}\n"
-    value = key_hash(signer.origin, ED25519, signer.public_key) + signer.sign_raw(text.encode())
+    value = key_hash(signer.origin, ED25519, signer.log_public_key) + signer.sign_checkpoint(text.encode())
     return f"{text}\n— {signer.origin} {base64.b64encode(value).decode()}\n"
 
 

@@ -1,70 +1,142 @@
-"""Public keys of all signing keys, current and former.
+"""Public keys of all signing keys, current and former, and whether those of a process may still sign.
 
 A key is added when it is first used, retired when no process uses it any more, and revoked if it may have leaked.
 What a key signed before it was retired or revoked stays valid, so no key is ever removed.
+
+Whoever signs holds a shared lock until its transaction ends; whoever changes the list holds an exclusive one. So a key
+that is retired or revoked signs nothing after that time, in whichever process.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from service.settings import ConfigurationError, Settings
 from service.store import audit
+from service.store.clock import current_time
 from service.store.database import Database
-from service.store.dialect import insert
-from service.store.errors import NotFound
-from service.store.signing.statements import StatementSigner
-from service.store.tables import SigningKey, now
+from service.store.dialect import insert, lock, lock_shared
+from service.store.errors import KeyInactive, NotFound
+from service.store.signing.statements import StatementSigner, key_id_of, write_pem
+from service.store.states import SigningUse
+from service.store.tables import SigningKey
+
+LOCK = "lethe-keys"
+WORDS = {SigningUse.STATEMENTS: "signing key", SigningUse.LOG: "log key"}
 
 
-def open_signer(settings: Settings, database: Database) -> StatementSigner:
-    """Return the signer of this process and add its key. Raise ConfigurationError if it was retired or revoked."""
-    try:
-        signer = StatementSigner(settings.signing_key_bytes(), settings.origin)
-        _require_active(_ensure_added(database, signer))
-    except Exception:
-        database.close()  # callers open both at once, and are left with neither
-        raise
+def configured_signer(settings: Settings) -> StatementSigner:
+    """Return the signer with the configured keys, whether or not they may sign."""
+    signer = StatementSigner(settings.signing_key_bytes(), settings.log_key_bytes(), settings.origin)
+    if signer.key_id == signer.log_key_id:
+        raise ConfigurationError(
+            f"{settings.log_key_source.variable} supplies the signing key: run `lethe secrets` to create a separate "
+            "log key, so that whoever has one of them cannot forge the other's signatures."
+        )
     return signer
 
 
-def add(session: Session, public_key: bytes, actor: str) -> SigningKey:
-    """Add a key unless it is there. Of two processes that start at once, one adds it."""
-    key_id = hashlib.sha256(public_key).hexdigest()
-    row = {"key_id": key_id, "public_key": public_key, "created_at": now()}
+def open_signer(settings: Settings, database: Database) -> StatementSigner:
+    """Return the signer of this process. The first key of each use is listed; another must be listed already.
+
+    Raises ConfigurationError if a key is not listed, or was retired or revoked.
+    """
+    try:
+        signer = configured_signer(settings)
+        with database.reading() as session:
+            is_listed = not _unlisted(session, signer)
+        if not is_listed:
+            with database.writing() as session:
+                _list_first_keys(session, signer, settings)
+        with database.reading() as session:
+            problem = find_inactive(session, signer)
+    except Exception:
+        database.close()  # callers open both at once, and are left with neither
+        raise
+    if problem is not None:
+        database.close()
+        raise ConfigurationError(problem)
+    return signer
+
+
+def require_active(session: Session, signer: StatementSigner) -> None:
+    """Hold the list of keys as it is until the transaction ends. Raises KeyInactive unless both keys may sign."""
+    lock_shared(session, LOCK)
+    problem = find_inactive(session, signer)
+    if problem is not None:
+        raise KeyInactive(problem)
+
+
+def find_inactive(session: Session, signer: StatementSigner) -> str | None:
+    """Return why the signer may not sign, and what to do; None if both of its keys are listed and active."""
+    columns = SigningKey.key_id, SigningKey.retired_at, SigningKey.revoked_at
+    rows = session.execute(select(*columns).where(SigningKey.key_id.in_([signer.key_id, signer.log_key_id])))
+    dates = {key_id: (retired_at, revoked_at) for key_id, retired_at, revoked_at in rows}
+    for use, public_key in signer.public_keys.items():
+        key_id = key_id_of(public_key)
+        if key_id not in dates:
+            return _describe_unlisted(use, key_id)
+        retired_at, revoked_at = dates[key_id]
+        if retired_at is not None or revoked_at is not None:
+            status = "revoked" if revoked_at is not None else "retired"
+            return (
+                f"the {WORDS[use]} {key_id[:8]} was {status}, so verifiers reject what it signs: run `lethe key rotate "
+                f"--use {use}` unless it has a successor, configure the successor, and restart."
+            )
+    return None
+
+
+def add(session: Session, public_key: bytes, use: SigningUse, actor: str, reason: str | None = None) -> str:
+    """Add a key unless it is listed, and return its id. Of two processes that start at once, one adds it."""
+    key_id = key_id_of(public_key)
+    row = {"key_id": key_id, "public_key": public_key, "use": use, "created_at": current_time(session)}
     added = insert(session, SigningKey).values(row).on_conflict_do_nothing().returning(SigningKey.key_id)
     if session.execute(added).first() is not None:
-        audit.record(session, actor, "key.added", key_id, public_key=public_key.hex())
-    return session.scalars(select(SigningKey).where(SigningKey.key_id == key_id)).one()
+        details = {"reason": reason} if reason else {}
+        audit.record(session, actor, "key.added", key_id, public_key=public_key.hex(), use=use, **details)
+    return key_id
 
 
-def rotate(session: Session, old: bytes, new: bytes, actor: str) -> tuple[str, str]:
+def add_configured(session: Session, signer: StatementSigner, use: SigningUse, reason: str, actor: str) -> str:
+    """Add the signer's key of this use although others are active: theirs was lost. Return its id."""
+    lock(session, LOCK)
+    public_key = signer.public_keys[use]
+    if session.get(SigningKey, key_id_of(public_key)) is not None:
+        raise NotFound("the configured key is listed already; `lethe key list` shows all keys")
+    return add(session, public_key, use, actor, reason)
+
+
+def rotate(session: Session, old: bytes, new: bytes, use: SigningUse, actor: str) -> tuple[str, str]:
     """Add the successor of a key and return both ids. Both are valid until the old one is retired."""
-    # The old key may be missing if it signed before keys were listed.
-    old_id, new_id = (add(session, key, actor).key_id for key in (old, new))
+    lock(session, LOCK)
+    old_id = key_id_of(old)
+    if session.get(SigningKey, old_id) is None:
+        if _has_active(session, use):
+            raise NotFound(_describe_unlisted(use, old_id))
+        add(session, old, use, actor)
+    new_id = add(session, new, use, actor)
     audit.record(session, actor, "key.rotated", old_id, successor=new_id)
     return old_id, new_id
 
 
 def retire(session: Session, key_id: str, actor: str) -> None:
     """Refuse what this key signs from now on. What it signed before stays valid."""
-    key = session.get(SigningKey, key_id, with_for_update=True)
+    lock(session, LOCK)
+    key = session.get(SigningKey, key_id)
     if key is None or key.retired_at is not None or key.revoked_at is not None:
         raise NotFound("no active key has this id; `lethe key list` shows all keys")
-    key.retired_at = now()
+    key.retired_at = current_time(session)
     audit.record(session, actor, "key.retired", key_id)
 
 
 def revoke(session: Session, key_id: str, at: datetime, reason: str, actor: str) -> None:
     """Refuse what this key signed at `at` or later. The time can be moved back, never forward."""
-    key = session.get(SigningKey, key_id, with_for_update=True)
+    lock(session, LOCK)
+    key = session.get(SigningKey, key_id)
     if key is None or (key.revoked_at is not None and key.revoked_at <= at):
         raise NotFound("no key with this id is trusted at that time; `lethe key list` shows all keys")
     key.revoked_at, key.reason = at, reason
@@ -77,33 +149,39 @@ def all_keys(session: Session) -> Sequence[SigningKey]:
 
 
 def keys_for(session: Session, signer: StatementSigner) -> Sequence[SigningKey]:
-    """Return all keys, the signer's first. It is included even if its row was lost under a running process."""
-    keys = all_keys(session)
-    own = [key for key in keys if key.key_id == signer.key_id]
-    unlisted = SigningKey(key_id=signer.key_id, public_key=signer.public_key, created_at=now())
-    return [*(own or [unlisted]), *(key for key in keys if key.key_id != signer.key_id)]
+    """Return all keys, the signer's first."""
+    own = signer.key_id, signer.log_key_id
+    return sorted(all_keys(session), key=lambda key: own.index(key.key_id) if key.key_id in own else len(own))
 
 
 def public_pem(key: SigningKey) -> str:
-    public = Ed25519PublicKey.from_public_bytes(key.public_key)
-    pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return pem.decode()
+    return write_pem(key.public_key)
 
 
-def _ensure_added(database: Database, signer: StatementSigner) -> SigningKey:
-    with database.reading() as session:
-        key = session.get(SigningKey, signer.key_id)
-    if key is not None:
-        return key
-    with database.writing() as session:
-        return add(session, signer.public_key, actor="lethe")
+def _unlisted(session: Session, signer: StatementSigner) -> dict[SigningUse, bytes]:
+    listed = set(session.scalars(select(SigningKey.key_id)))
+    return {use: key for use, key in signer.public_keys.items() if key_id_of(key) not in listed}
 
 
-def _require_active(key: SigningKey) -> None:
-    if key.retired_at is None and key.revoked_at is None:
-        return
-    status = "revoked" if key.revoked_at else "retired"
-    raise ConfigurationError(
-        f"the signing key {key.key_id[:8]} was {status}, so verifiers reject what it signs: "
-        "run `lethe key rotate` to create another, or configure its successor."
+def _list_first_keys(session: Session, signer: StatementSigner, settings: Settings) -> None:
+    lock(session, LOCK)
+    sources = {SigningUse.STATEMENTS: settings.signing_key_source, SigningUse.LOG: settings.log_key_source}
+    for use, public_key in _unlisted(session, signer).items():
+        if _has_active(session, use):
+            variable, problem = sources[use].variable, _describe_unlisted(use, key_id_of(public_key))
+            raise ConfigurationError(f"{variable}: {problem}")
+        add(session, public_key, use, actor="lethe")
+
+
+def _has_active(session: Session, use: SigningUse) -> bool:
+    """Whether a key of this use is active. A key listed before uses were told apart signs statements."""
+    uses = or_(SigningKey.use == use, SigningKey.use.is_(None) & (use == SigningUse.STATEMENTS))
+    active = select(SigningKey.key_id).where(uses, SigningKey.retired_at.is_(None), SigningKey.revoked_at.is_(None))
+    return session.scalar(active.limit(1)) is not None
+
+
+def _describe_unlisted(use: SigningUse, key_id: str) -> str:
+    return (
+        f"the {WORDS[use]} {key_id[:8]} is not in the list of keys, which has another in use: configure that one; or, "
+        f"if it was lost, run `lethe key add --use {use} --reason TEXT`."
     )

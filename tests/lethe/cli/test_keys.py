@@ -21,7 +21,7 @@ from service.store import migrate
 from service.store.certificates.statements import sign_receipt
 from service.store.database import Database
 from service.store.deletions.views import DeletionView
-from service.store.signing.keys import open_signer
+from service.store.signing.keys import configured_signer, open_signer
 from service.store.signing.statements import StatementSigner
 from service.store.tables import AuditEntry, Deletion, now
 
@@ -47,7 +47,7 @@ def key(*arguments: str) -> Result:
 
 
 def signer() -> StatementSigner:
-    return StatementSigner(load_settings().signing_key_bytes())
+    return configured_signer(load_settings())
 
 
 def export_keys() -> dict[str, dict[str, str | None]]:

@@ -22,7 +22,7 @@ RUN = CliRunner()
 def receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A valid receipt, in the working directory beside the public key that verifies it."""
     monkeypatch.chdir(tmp_path)
-    signer = StatementSigner(base64.b64decode(new_key()))
+    signer = StatementSigner(*(base64.b64decode(new_key()) for _ in range(2)))
     deletion = Deletion(id=uuid.uuid4(), caller="acme", regulation="gdpr", received_at=now())
     (tmp_path / "key.pem").write_text(signer.public_pem)
     path = tmp_path / "receipt.json"

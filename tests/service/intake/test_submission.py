@@ -19,7 +19,7 @@ from service.store.deletions.idempotency import KeyUse
 from service.store.deletions.opendsr import OpenDsrReference
 from service.store.deletions.views import DeletionView
 from service.store.errors import IdempotencyMismatch, NotFound
-from service.store.signing.statements import StatementSigner
+from service.store.signing.keys import configured_signer
 from service.store.tables import Deletion, IdempotencyKey
 from tests import samples
 from tests.waiting import wait_until
@@ -30,7 +30,7 @@ KEY = KeyUse("acme", "key", b"m" * 32)
 @pytest.fixture
 def intake(settings: Settings, database: Database) -> Iterator[Intake]:
     ringer = Ringer(Doorbell(settings.broker, database))
-    signer = StatementSigner(settings.signing_key_bytes())
+    signer = configured_signer(settings)
     intake = Intake(database, signer, ringer, window_seconds=0.0, wait_seconds=5.0)
     yield intake
     intake.close()
@@ -123,7 +123,7 @@ def test_an_opendsr_request_sent_many_times_at_once_is_one_deletion(
 def test_two_processes_that_store_the_same_opendsr_request_agree(settings: Settings, database: Database) -> None:
     """Each finds no such request; the second to insert it starts again and finds that of the first."""
     reference = OpenDsrReference("acme", uuid.uuid4(), b"m" * 32)
-    signer = StatementSigner(settings.signing_key_bytes())
+    signer = configured_signer(settings)
     ringers = [Ringer(Doorbell(settings.broker, database)) for _ in range(2)]
     intakes = [Intake(database, signer, ringer, 60.0, 5.0) for ringer in ringers]
 

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from lethe.verify import verify
 from service.settings import Settings
 from service.store.database import Database
-from service.store.signing.statements import StatementSigner
+from service.store.signing.keys import configured_signer
 from service.store.states import Role
 from service.store.tables import Absence, AuditEntry, Deletion, DeletionSubject, DeletionTarget, IdempotencyKey
 from tests import samples
@@ -47,7 +47,7 @@ def test_each_good_line_is_a_deletion_like_any_other(api: Api, settings: Setting
     assert (held["line"], held["status"], held["deletion_status"]) == (1, 201, "pending")
     assert (unknown["line"], unknown["status"], unknown["deletion_status"]) == (2, 201, "completed")
     assert (held["models"], held["absence"], unknown["models"]) == ([str(model_id)], None, [])
-    key = StatementSigner(settings.signing_key_bytes()).public_pem.encode()
+    key = configured_signer(settings).public_pem.encode()
     for result in (held, unknown):
         receipt = verify(result["receipt"].encode(), key)
         assert receipt.predicate["deletion"] == result["id"]

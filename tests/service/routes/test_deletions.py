@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from lethe.verify import verify
 from service.settings import Settings
 from service.store.database import Database
-from service.store.signing.statements import StatementSigner
+from service.store.signing.keys import configured_signer
 from service.store.states import Role
 from service.store.tables import AuditEntry, Deletion
 from tests import samples
@@ -31,7 +31,7 @@ def test_the_answer_is_201_with_a_receipt_that_verifies(api: Api, settings: Sett
     assert deletion["status"] == "pending"
     assert [model["model_id"] for model in deletion["models"]] == [str(model_id)]
     assert deletion["request_id"] == answer.headers["X-Request-ID"] == request_id
-    key = StatementSigner(settings.signing_key_bytes()).public_pem.encode()
+    key = configured_signer(settings).public_pem.encode()
     receipt = verify(deletion["receipt"].encode(), key)
     assert receipt.predicate["deletion"] == deletion["id"]
     assert receipt.predicate["subjects"] == deletion["subjects"]

@@ -7,7 +7,7 @@ import json
 from lethe.verify import verify
 from service.settings import Settings
 from service.store.database import Database
-from service.store.signing.statements import StatementSigner
+from service.store.signing.keys import configured_signer
 from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api
@@ -29,7 +29,7 @@ def test_a_deletion_of_an_unknown_subject_is_certified_at_once(
     deletion = request_deletion(api, 99)
     assert deletion["status"] == "completed"
     bundle = api.call(Role.COMPLIANCE, "GET", str(deletion["absence"])).content
-    key = StatementSigner(settings.signing_key_bytes()).public_pem.encode()
+    key = configured_signer(settings).public_pem.encode()
     absence = verify(bundle, key)
     assert absence.kind == "certificate of absence"
     assert absence.predicate["subjects"] == deletion["subjects"]

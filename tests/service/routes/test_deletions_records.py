@@ -10,7 +10,7 @@ from sqlalchemy import delete, func, select
 from lethe.verify import verify
 from service.settings import Settings
 from service.store.database import Database
-from service.store.signing.statements import StatementSigner
+from service.store.signing.keys import configured_signer
 from service.store.states import Role
 from service.store.tables import AuditEntry, Deletion, Record
 from tests import samples
@@ -30,7 +30,7 @@ def test_a_row_is_named_in_answer_receipt_and_history(api: Api, settings: Settin
     deletion = answer.json()
     assert (deletion["status"], deletion["subjects"], deletion["records"]) == ("pending", [], records_json(model_id, 7))
     assert [model["model_id"] for model in deletion["models"]] == [str(model_id)]
-    key = StatementSigner(settings.signing_key_bytes()).public_pem.encode()
+    key = configured_signer(settings).public_pem.encode()
     assert verify(deletion["receipt"].encode(), key).predicate["records"] == records_json(model_id, 7)
     assert api.call(Role.COMPLIANCE, "GET", f"{PATH}/{deletion['id']}").json()["records"] == records_json(model_id, 7)
     with database.reading() as session:
@@ -47,7 +47,7 @@ def test_a_row_erased_before_completes_at_once_with_a_certificate(
     deletion = api.call(Role.COMPLIANCE, "POST", PATH, json={"records": records_json(model_id, 7)}).json()
     assert (deletion["status"], deletion["models"]) == ("completed", [])
     assert "erased by an earlier deletion" in deletion["outcome"]
-    key = StatementSigner(settings.signing_key_bytes()).public_pem.encode()
+    key = configured_signer(settings).public_pem.encode()
     absence = verify(api.call(Role.COMPLIANCE, "GET", deletion["absence"]).content, key)
     assert absence.predicate["records"] == records_json(model_id, 7)
 

@@ -11,7 +11,7 @@ from lethe.verify import verify
 from service.settings import Settings
 from service.store.database import Database
 from service.store.log import sequencing
-from service.store.signing.statements import StatementSigner
+from service.store.signing.keys import configured_signer
 from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api
@@ -34,7 +34,7 @@ def requested(api: Api, settings: Settings, database: Database) -> Requested:
     """Request the deletion of an unknown person; receipt and absence are in the log."""
     response = api.call(Role.COMPLIANCE, "POST", "/api/v1/deletions", json={"subjects": [samples.person(9)]}).json()
     with database.writing() as session:
-        sequencing.sequence_entries(session, StatementSigner(settings.signing_key_bytes(), settings.origin))
+        sequencing.sequence_entries(session, configured_signer(settings))
     path = f"/api/v1/deletions/{response['id']}"
     return Requested(api, response["receipt"], f"{path}/receipt", response["absence"])
 

@@ -16,7 +16,7 @@ from service.store.batches.publication import BatchResult, publish
 from service.store.database import Database
 from service.store.datasets.dataset import load_dataset
 from service.store.datasets.tree import DatasetTree
-from service.store.signing.statements import StatementSigner
+from service.store.signing.keys import configured_signer
 from service.store.states import Role
 from service.store.tables import Batch, now
 from tests import samples
@@ -72,7 +72,7 @@ def publish_all(
         processed = BatchResult(
             *digests, DatasetTree.from_dataset(dataset), DatasetTree.from_dataset(retained), "cpu", evidence
         )
-        signer = StatementSigner(settings.signing_key_bytes())
+        signer = configured_signer(settings)
         return publish(session, claimed, processed, signer, retention_seconds=0)
 
 

@@ -10,14 +10,13 @@ from sqlalchemy import delete
 from service.settings import Settings, new_key
 from service.store.database import Database
 from service.store.signing import keys
-from service.store.signing.keys import open_signer
-from service.store.signing.statements import StatementSigner
+from service.store.signing.keys import configured_signer, open_signer
 from service.store.tables import SigningKey
 from tests.service.conftest import Api
 
 
 def test_anybody_gets_all_keys_the_current_first(settings: Settings, database: Database, api: Api) -> None:
-    signer = StatementSigner(settings.signing_key_bytes())
+    signer = configured_signer(settings)
     revoked_at = datetime(2026, 11, 16, 9, 30, tzinfo=UTC)
     other = open_signer(settings.model_copy(update={"signing_key": SecretStr(new_key())}), database)
     with database.writing() as session:
@@ -39,4 +38,4 @@ def test_the_current_key_is_listed_even_if_its_row_is_missing(settings: Settings
     with database.writing() as session:
         session.execute(delete(SigningKey))
     (key,) = api.call(None, "GET", "/api/v1/log/keys").json()["keys"]
-    assert key["keyid"] == StatementSigner(settings.signing_key_bytes()).key_id
+    assert key["keyid"] == configured_signer(settings).key_id

@@ -14,7 +14,7 @@ from service.store.deletions import deadlines
 from service.store.deletions.creation import DeletionRequest
 from service.store.deletions.opendsr import OpenDsrReference
 from service.store.models.registry import current_version, find_model
-from service.store.signing.statements import StatementSigner
+from service.store.signing.keys import configured_signer
 from service.store.tables import Deletion, DeletionTarget
 from tests.samples import register_sample, request_deletion, store_deletion
 
@@ -60,7 +60,7 @@ def test_callback_urls_move_with_their_request(settings: Settings, database: Dat
         "acme", "gdpr", [b"l" * 32], None, "request-1", 0.0, callback_urls=urls, opendsr=reference
     )
     with database.writing() as session:
-        view = store_deletion(session, request, StatementSigner(settings.signing_key_bytes()))
+        view = store_deletion(session, request, configured_signer(settings))
     without_callbacks = request_deletion(settings, database, 1).deletion
     migrate._run(database, lambda config: command.downgrade(config, "0008"))
     with database.engine.connect() as connection:

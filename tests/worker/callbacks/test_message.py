@@ -11,7 +11,7 @@ import pytest
 from service.settings import Settings, load_settings
 from service.store.callbacks.outbox import ClaimedCallback
 from service.store.signing import processor_identity
-from service.store.signing.statements import StatementSigner
+from service.store.signing.keys import configured_signer
 from service.store.tables import now
 from worker.callbacks.message import MessageWriter
 
@@ -42,7 +42,7 @@ def test_the_body_has_the_required_fields_and_no_unknown_address(
     settings: Settings, status: str, certificates: int, request_status: str
 ) -> None:
     claimed = callback(status, certificates)
-    written = MessageWriter(settings, StatementSigner(settings.signing_key_bytes())).write(claimed)
+    written = MessageWriter(settings, configured_signer(settings)).write(claimed)
     assert json.loads(written.body) == {
         "controller_id": "acme",
         "expected_completion_time": DUE,
@@ -65,7 +65,7 @@ def test_the_body_has_the_required_fields_and_no_unknown_address(
 def test_the_results_url_needs_a_public_url_and_certificates(
     settings: Settings, status: str, certificates: int, base: str, has_results: bool
 ) -> None:
-    claimed, signer = callback(status, certificates), StatementSigner(settings.signing_key_bytes())
+    claimed, signer = callback(status, certificates), configured_signer(settings)
     body = json.loads(MessageWriter(settings.model_copy(update={"public_url": base}), signer).write(claimed).body)
     url = f"{base.rstrip('/')}/api/v1/deletions/{claimed.deletion_id}"
     expected = {"results_url": url, "results_count": certificates} if has_results else {}

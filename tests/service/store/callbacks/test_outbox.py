@@ -19,7 +19,7 @@ from service.store.deletions import interventions
 from service.store.deletions.creation import DeletionRequest, store_deletions
 from service.store.deletions.opendsr import OpenDsrReference
 from service.store.errors import NotFound, NotResendable
-from service.store.signing.statements import StatementSigner
+from service.store.signing.keys import configured_signer
 from service.store.states import CallbackStatus
 from service.store.tables import AuditEntry, Callback, now
 from tests import samples
@@ -94,7 +94,7 @@ def test_opendsr_callbacks_are_sent_only_when_the_opendsr_status_changes(
         "acme", "gdpr", [samples.lookup(settings, 1)], None, "request-1", 0.0, callback_urls=URLS[:1], opendsr=reference
     )
     with database.writing() as session:
-        store_deletions(session, [request], StatementSigner(settings.signing_key_bytes()))
+        store_deletions(session, [request], configured_signer(settings))
     run_and_fail(database, model_id)  # stays in progress in OpenDSR
     (row,) = rows(database)
     assert row.message["status"] == "running"

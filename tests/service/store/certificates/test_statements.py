@@ -81,7 +81,7 @@ def test_receipts_and_absences_fit_the_schema() -> None:
 
 
 def test_the_bytes_of_a_receipt_are_those_of_earlier_versions() -> None:
-    signer = StatementSigner(bytes(range(32)), "log.example/x")
+    signer = StatementSigner(bytes(range(32)), bytes(range(32, 64)), "log.example/x")
     digests = [hashlib.sha256(sign_receipt(signer, view(*records)).encode()).hexdigest() for records in ([], RECORDS)]
     assert digests == RECEIPT_DIGESTS
 

@@ -18,7 +18,7 @@ from service.store.deletions.creation import (
 from service.store.deletions.opendsr import OpenDsrReference
 from service.store.deletions.views import DeletionView, NamedRecord, find_view
 from service.store.errors import IdempotencyMismatch, NotFound
-from service.store.signing.statements import StatementSigner
+from service.store.signing.keys import configured_signer
 from service.store.tables import AuditEntry, Deletion, DeletionTarget, Record
 from tests import samples
 
@@ -33,7 +33,7 @@ def request(settings: Settings, *people: int) -> DeletionRequest:
 
 def store(settings: Settings, database: Database, *requests: DeletionRequest) -> Stored:
     with database.writing() as session:
-        return store_deletions(session, requests, StatementSigner(settings.signing_key_bytes()))
+        return store_deletions(session, requests, configured_signer(settings))
 
 
 def test_a_deletion_waits_in_every_model_that_holds_the_subject(settings: Settings, database: Database) -> None:

@@ -16,7 +16,7 @@ from service.store.deletions.opendsr import (
 )
 from service.store.deletions.views import DeletionView
 from service.store.errors import IdempotencyMismatch, NotFound
-from service.store.signing.statements import StatementSigner
+from service.store.signing.keys import configured_signer
 from service.store.states import DeletionStatus
 from tests import samples
 
@@ -26,7 +26,7 @@ REFERENCE = OpenDsrReference("acme", uuid.UUID(int=1), b"m" * 32)
 def store(settings: Settings, database: Database) -> DeletionView:
     request = DeletionRequest("acme", "gdpr", [samples.lookup(settings, 1)], None, "request-1", 0.0, opendsr=REFERENCE)
     with database.writing() as session:
-        return samples.store_deletion(session, request, StatementSigner(settings.signing_key_bytes()))
+        return samples.store_deletion(session, request, configured_signer(settings))
 
 
 def test_a_request_is_found_by_its_caller_only(settings: Settings, database: Database) -> None:

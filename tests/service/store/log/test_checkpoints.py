@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from service.store.log.checkpoints import ED25519, InvalidNote, key_hash, parse_note, parse_signatures, write_checkpoint
 from service.store.signing.statements import StatementSigner
 
-SIGNER = StatementSigner(bytes(range(32)), "lethe.example/log")
+SIGNER = StatementSigner(bytes(range(32)), bytes(range(32, 64)), "lethe.example/log")
 ROOT = hashlib.sha256(b"root").digest()
 # From the specification tlog-cosignature: a checkpoint with a cosignature.
 PUBLISHED = """example.com/behind-the-sofa

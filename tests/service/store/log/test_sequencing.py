@@ -19,7 +19,7 @@ from service.store.signing.statements import StatementSigner
 from service.store.tables import AuditEntry, Checkpoint
 from tests.witness import roots
 
-SIGNER = StatementSigner(bytes(range(32)), "lethe.example/log")
+SIGNER = StatementSigner(bytes(range(32)), bytes(range(32, 64)), "lethe.example/log")
 
 
 def write(database: Database, *concerns: object, action: str = "thing.done") -> None:

@@ -18,7 +18,7 @@ from service.settings.key_sources import run_key_command
 from service.store.database import Database
 from service.store.errors import NotFound
 from service.store.signing import keys
-from service.store.signing.keys import open_signer
+from service.store.signing.keys import configured_signer, open_signer
 from service.store.signing.statements import StatementSigner
 from service.store.tables import AuditEntry, SigningKey, now
 
@@ -77,7 +77,7 @@ def test_processes_that_start_at_once_do_not_collide(settings: Settings) -> None
 
 def test_after_a_rotation_both_keys_sign_until_the_old_one_is_retired(settings: Settings, database: Database) -> None:
     after = with_key(settings)
-    old, new = (StatementSigner(configured.signing_key_bytes()) for configured in (settings, after))
+    old, new = (configured_signer(configured) for configured in (settings, after))
     with database.writing() as session:  # the old key was never listed: it is older than the list
         assert keys.rotate(session, old.public_key, new.public_key, "ops") == (old.key_id, new.key_id)
     assert {open_signer(configured, database).key_id for configured in (settings, after)} == {old.key_id, new.key_id}

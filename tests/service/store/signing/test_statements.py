@@ -16,7 +16,7 @@ from service.store.signing.statements import (
 )
 from vocabulary.certificate import PAYLOAD_TYPE, LogProof
 
-SIGNER = StatementSigner(bytes(range(32)))
+SIGNER = StatementSigner(bytes(range(32)), bytes(range(32, 64)))
 PUBLIC = Ed25519PublicKey.from_public_bytes(SIGNER.public_key)
 STATEMENT = '{"name":"Größe"}'.encode()
 
