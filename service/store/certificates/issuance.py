@@ -12,7 +12,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from service.store import audit
 from service.store.batches.selection import remaining_records
-from service.store.certificates.statements import Forgetting, IssuedCertificate, issue
+from service.store.certificates.statements import Certified, IssuedCertificate, issue
 from service.store.signing.statements import StatementSigner
 from service.store.states import DeletionStatus
 from service.store.tables import Certificate, Deletion, DeletionRecord, DeletionSubject, DeletionTarget, now
@@ -21,18 +21,18 @@ T = TypeVar("T")
 
 
 def complete_and_certify(
-    session: Session, batch_id: uuid.UUID, forgetting: Forgetting, signer: StatementSigner
+    session: Session, batch_id: uuid.UUID, certified: Certified, signer: StatementSigner
 ) -> Mapping[uuid.UUID, uuid.UUID]:
     """Return the ids of the certificates by deletion. Call it before erasing, while records still name their owners."""
     in_batch = (DeletionTarget.batch_id == batch_id) & (DeletionTarget.status == DeletionStatus.RUNNING)
     issued_at = now()
-    certificates = dict(_issue_each(session, in_batch, forgetting, signer, issued_at))
+    certificates = dict(_issue_each(session, in_batch, certified, signer, issued_at))
     shared = {
-        "model_id": forgetting.model.id,
-        "version_id": forgetting.after.id,
+        "model_id": certified.model.id,
+        "version_id": certified.version.id,
         "batch_id": batch_id,
-        "level": forgetting.bound.level,
-        "epsilon": forgetting.bound.epsilon,
+        "level": certified.level,
+        "epsilon": certified.epsilon,
         "issued_at": issued_at,
     }
     rows = [
@@ -53,19 +53,19 @@ def complete_and_certify(
 def _issue_each(
     session: Session,
     in_batch: ColumnElement[bool],
-    forgetting: Forgetting,
+    certified: Certified,
     signer: StatementSigner,
     issued_at: datetime,
 ) -> Iterator[tuple[uuid.UUID, IssuedCertificate]]:
-    of_model = in_batch & (DeletionRecord.model_id == forgetting.model.id)
+    of_model = in_batch & (DeletionRecord.model_id == certified.model.id)
     commitments = _by_deletion(session, DeletionSubject.deletion_id, DeletionSubject.commitment, in_batch)
     named_records = _by_deletion(session, DeletionRecord.deletion_id, DeletionRecord.record, of_model)
     query = select(Deletion).join(DeletionTarget, DeletionTarget.deletion_id == Deletion.id).where(in_batch)
     deletions = session.scalars(query).all()
-    records = remaining_records(session, forgetting.model.id, [deletion.id for deletion in deletions])
+    records = remaining_records(session, certified.model.id, [deletion.id for deletion in deletions])
     for deletion in deletions:
         named = commitments.get(deletion.id, []), named_records.get(deletion.id, [])
-        yield deletion.id, issue(signer, forgetting, deletion, *named, records[deletion.id], issued_at)
+        yield deletion.id, issue(signer, certified, deletion, *named, records[deletion.id], issued_at)
 
 
 def _by_deletion(

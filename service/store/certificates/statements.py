@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from service.store.canonical_json import canonical_json, canonical_object
 from service.store.certificates.software import software
@@ -29,8 +29,9 @@ from vocabulary.certificate import (
     BatchFacts,
     DatasetChange,
     DatasetFacts,
-    DeletionFacts,
     Digest,
+    ErasureFacts,
+    ForgottenProof,
     LogPromise,
     ModelFacts,
     NamedRecord,
@@ -38,17 +39,24 @@ from vocabulary.certificate import (
     ReceiptPredicate,
     ReceiptStatement,
     RecordCounts,
+    RequestFacts,
     Subject,
 )
 from vocabulary.effects import Effects
 from vocabulary.families import current_config
 from vocabulary.levels import Level
+from vocabulary.signed_model import OrderedModel
 
 PROMISE_SECONDS = 2
 """Seconds within which a signed checkpoint of the log covers an entry."""
 DATASET_NOT_PROVED = (
     "That the data-set roots were computed from the rows on which the model stands, with commitments in order, rests "
     "on the software that signed this; whoever may see the retained rows can recompute the second root."
+)
+ERASURE_NOT_PROVED = (
+    "A file that is scheduled for destruction still exists at the time of this certificate: the log's entry "
+    "artifact.destroyed with its digest says when it was destroyed. Backups, and versions or snapshots that the "
+    "storage itself keeps, are not covered."
 )
 ABSENCE_NOT_PROVED = (
     "Subjects are found by the identities that models were registered with; records kept under another identity, or "
@@ -100,10 +108,41 @@ def received_entry(view: DeletionView) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class Forgetting:
+class Certified(Protocol):
     """What a batch did to a model. All of its certificates share it."""
 
+    predicate_type: ClassVar[str]
+
+    @property
+    def model(self) -> Model: ...
+
+    @property
+    def version(self) -> Version:
+        """The last version that the certificates are about."""
+
+    @property
+    def level(self) -> str: ...
+
+    @property
+    def epsilon(self) -> float | None: ...
+
+    @property
+    def subjects(self) -> bytes:
+        """Canonical JSON of the statement's subjects."""
+
+    @property
+    def members(self) -> Mapping[str, bytes]:
+        """Canonical JSON of the shared members of the predicate, by name."""
+
+    def prove(self, records: Collection[int]) -> OrderedModel:
+        """Return the member `forgotten`: the proof about the records of one deletion."""
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    """A version was replaced by one that forgot."""
+
+    predicate_type: ClassVar[str] = CERTIFICATE_TYPE
     model: Model
     policy: Mapping[str, Any]
     before: Version
@@ -114,40 +153,49 @@ class Forgetting:
     effects: Effects
     rungs: Sequence[Rung]
     seconds: float
+    erasure: ErasureFacts
+
+    @property
+    def version(self) -> Version:
+        return self.after
+
+    @property
+    def level(self) -> str:
+        return self.bound.level
+
+    @property
+    def epsilon(self) -> float:
+        return self.bound.epsilon
+
+    def prove(self, records: Collection[int]) -> ForgottenProof:
+        return prove_forgotten(self.tree_before, self.tree_after, records)
 
     @functools.cached_property
     def subjects(self) -> bytes:
         """Canonical JSON of the statement's subjects: the version before and the one after."""
-        return canonical_json(
-            [_version_subject(self.model, version).to_dict() for version in (self.before, self.after)]
-        )
+        return canonical_json([version_subject(self.model, version).to_dict() for version in (self.before, self.after)])
 
     @functools.cached_property
     def members(self) -> Mapping[str, bytes]:
         """Canonical JSON by name. Most of a certificate, and nearly all of the time that writing it takes."""
         model, before, after = self.model, self.before, self.after
         facts = BatchFacts(
-            model=ModelFacts(
-                id=str(model.id),
-                name=model.name,
-                family=model.family,
-                posterior=model.posterior_kind,
-                config=current_config(model.family, model.config),
-            ),
+            model=model_facts(model),
             records=RecordCounts(
                 before=before.record_count,
                 after=after.record_count,
                 forgotten_in_batch=before.record_count - after.record_count,
             ),
             dataset=DatasetChange(
-                before=_dataset_facts(before, self.tree_before), after=_dataset_facts(after, self.tree_after)
+                before=dataset_facts(before, self.tree_before), after=dataset_facts(after, self.tree_after)
             ),
             policy=Policy.model_validate(self.policy),
             bound=self.bound,
             rungs=list(self.rungs),
             effects=self.effects,
             seconds=self.seconds,
-            not_proved=[DATASET_NOT_PROVED],
+            erasure=self.erasure,
+            not_proved=[DATASET_NOT_PROVED, ERASURE_NOT_PROVED],
             software=software(),
         )
         return {name: canonical_json(value) for name, value in facts.to_dict().items()}
@@ -163,7 +211,7 @@ class IssuedCertificate:
 
 def issue(
     signer: StatementSigner,
-    forgetting: Forgetting,
+    certified: Certified,
     deletion: Deletion,
     commitments: Iterable[str],
     named_records: Iterable[int],
@@ -172,8 +220,7 @@ def issue(
 ) -> IssuedCertificate:
     """Sign the certificate of one deletion in one model. `forgotten` are its records there."""
     certificate_id = uuid.uuid4()
-    proof = prove_forgotten(forgetting.tree_before, forgetting.tree_after, forgotten)
-    facts = DeletionFacts(
+    facts = RequestFacts(
         certificate=str(certificate_id),
         deletion=str(deletion.id),
         regulation=deletion.regulation,
@@ -184,12 +231,13 @@ def issue(
         issued_at=issued_at,
     )
     members = {name: canonical_json(value) for name, value in facts.to_dict().items()}
+    proof = certified.prove(forgotten).to_canonical_json()
     statement = canonical_object(
         {
             "_type": canonical_json(STATEMENT_TYPE),
-            "subject": forgetting.subjects,
-            "predicateType": canonical_json(CERTIFICATE_TYPE),
-            "predicate": canonical_object({**forgetting.members, **members, "forgotten": proof.to_canonical_json()}),
+            "subject": certified.subjects,
+            "predicateType": canonical_json(certified.predicate_type),
+            "predicate": canonical_object({**certified.members, **members, "forgotten": proof}),
         }
     )
     digest = hashlib.sha256(statement).hexdigest()
@@ -233,10 +281,20 @@ def _request_subject(view: DeletionView) -> Subject:
     return Subject(name=f"deletion/{view.deletion.id}", digest=Digest(sha256=digest))
 
 
-def _version_subject(model: Model, version: Version) -> Subject:
+def version_subject(model: Model, version: Version) -> Subject:
     name = f"model/{model.id}/version/{version.number}"
     return Subject(name=name, digest=Digest(sha256=version.posterior_digest))
 
 
-def _dataset_facts(version: Version, tree: DatasetTree) -> DatasetFacts:
+def model_facts(model: Model) -> ModelFacts:
+    return ModelFacts(
+        id=str(model.id),
+        name=model.name,
+        family=model.family,
+        posterior=model.posterior_kind,
+        config=current_config(model.family, model.config),
+    )
+
+
+def dataset_facts(version: Version, tree: DatasetTree) -> DatasetFacts:
     return DatasetFacts(digest=version.dataset_digest, root=tree.root, records=tree.records)
