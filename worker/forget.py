@@ -7,19 +7,23 @@ from collections.abc import Sequence
 
 import structlog
 import torch
+from sqlalchemy.exc import OperationalError
 from torch import Tensor
 
 import ml
 from ml.certify.effects import measure_effects
 from ml.certify.samples import get_reading
+from service.store.artifacts.leftovers import clear_leftovers
 from service.store.artifacts.store import destroy_due, write_ahead
 from service.store.batches.due import has_due_deletions
 from service.store.batches.lifecycle import Claim, claim_batch, fail_batch
 from service.store.batches.publication import BatchResult, publish
 from service.store.certificates.statements import Evidence
 from service.store.clock import current_time
+from service.store.database_errors import is_lock_timeout
 from service.store.datasets.tensor_files import Piece
 from service.store.datasets.tree import DatasetTree
+from service.store.dialect import wait_for_locks
 from service.store.errors import LeaseLost
 from vocabulary.bound import Bound, Rung
 from vocabulary.effects import Effects
@@ -27,6 +31,8 @@ from worker.context import WorkerContext
 from worker.failures import Failure, classify
 from worker.lease import Lease
 from worker.loading import LoadedModel, load_model
+
+CLAIM_LOCK_SECONDS = 1.0
 
 log = structlog.get_logger("worker")
 
@@ -42,16 +48,18 @@ def serve_doorbell(context: WorkerContext, model_id: uuid.UUID, turn: int | None
 
 def forget_pending(context: WorkerContext, model_id: uuid.UUID, turn: int | None = None) -> bool:
     """Process the due deletions of a model in one batch. Return False if none is due."""
-    with context.database.writing() as session:
-        claim = claim_batch(session, model_id, context.name, context.terms, turn)
+    claim = _claim(context, model_id, turn)
     if claim is None:
         return False
     _log_each(claim, "deletion.claimed")
     rungs: Sequence[Rung] = ()
     try:
         with Lease(context, claim) as lease:
+            clear_leftovers(context.database, context.artifacts, claim.batch_id)
             processed = _process(context, claim, lease)
             rungs = processed.evidence.rungs
+            # Again: the worker that lost this batch's predecessor may have written in the meantime.
+            clear_leftovers(context.database, context.artifacts, claim.batch_id, new_files=processed.digests)
             lease.report("publishing", 1.0)
         _publish(context, claim, processed)
     except LeaseLost:
@@ -62,6 +70,23 @@ def forget_pending(context: WorkerContext, model_id: uuid.UUID, turn: int | None
             log.exception("batch.crashed", batch_id=str(claim.batch_id))
         _fail(context, claim, failure, rungs)
     return True
+
+
+def _claim(context: WorkerContext, model_id: uuid.UUID, turn: int | None) -> Claim | None:
+    """Claim a batch, or none if another transaction holds the model or its batch for long.
+
+    A worker that publishes or was stopped may hold it for half a minute. Other models are served in the meantime; the
+    sweep rings for this one again.
+    """
+    try:
+        with context.database.writing() as session:
+            wait_for_locks(session, CLAIM_LOCK_SECONDS)
+            return claim_batch(session, model_id, context.name, context.terms, turn)
+    except OperationalError as error:
+        if not is_lock_timeout(error.orig):
+            raise
+        log.info("batch.not_claimed", model_id=str(model_id))
+        return None
 
 
 def warm_up() -> None:
@@ -135,7 +160,7 @@ def _collect_evidence(loaded: LoadedModel, forgotten: Tensor, outcome: ml.Outcom
 
 
 def _save(context: WorkerContext, claim: Claim, kind: str, *pieces: Piece) -> str:
-    return write_ahead(context.database, context.artifacts, claim.model_id, kind, *pieces)
+    return write_ahead(context.database, context.artifacts, claim.model_id, kind, *pieces, batch_id=claim.batch_id)
 
 
 def _publish(context: WorkerContext, claim: Claim, processed: BatchResult) -> None:

@@ -14,6 +14,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.settings import Settings
+from service.store.artifacts.leftovers import collect_leftovers
 from service.store.artifacts.location import open_artifacts
 from service.store.artifacts.orphans import collect_orphans
 from service.store.artifacts.store import ArtifactStore, destroy_due
@@ -28,8 +29,11 @@ from worker.checkpoints import run_publisher, run_sequencer
 
 log = structlog.get_logger("sweep")
 
+LEFTOVERS_SECONDS = 60.0
+"""Interval at which files are listed of models whose batches ended unpublished within the last hour."""
 ORPHANS_SECONDS = 3600.0
-"""Interval at which the whole artifact store is listed in search of orphaned files."""
+"""Interval at which the whole artifact store is listed in search of orphaned files: a bucket of a million files takes
+a thousand requests."""
 BACKGROUND_LOOPS = (run_callbacks, run_sequencer, run_publisher)
 
 
@@ -58,10 +62,13 @@ def run_sweep(settings: Settings, stop: threading.Event) -> None:
     threads = [threading.Thread(target=run, args=(settings, stop)) for run in BACKGROUND_LOOPS]
     for thread in threads:
         thread.start()
-    orphans_due = time.monotonic()
+    leftovers_due = orphans_due = time.monotonic()
     while not stop.wait(settings.sweep_seconds):
         try:
             sweep_once(database, artifacts, doorbell)
+            if time.monotonic() >= leftovers_due:
+                leftovers_due = time.monotonic() + LEFTOVERS_SECONDS
+                _collect_leftovers(database, artifacts)
             if time.monotonic() >= orphans_due:
                 orphans_due = time.monotonic() + ORPHANS_SECONDS
                 _collect_orphans(database, artifacts)
@@ -73,7 +80,15 @@ def run_sweep(settings: Settings, stop: threading.Event) -> None:
     database.close()
 
 
+def _collect_leftovers(database: Database, artifacts: ArtifactStore) -> None:
+    count = collect_leftovers(database, artifacts)
+    if count:
+        log.warning("artifacts.leftovers", destroyed=count)
+
+
 def _collect_orphans(database: Database, artifacts: ArtifactStore) -> None:
+    if artifacts.keeps_versions():
+        log.error("artifacts.versioned")  # destroyed files stay readable: docs/explanation/erasure.md
     counts = asdict(collect_orphans(database, artifacts))
     if any(counts.values()):
         log.warning("artifacts.orphans", **counts)

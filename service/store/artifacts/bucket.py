@@ -9,11 +9,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
+import structlog
 
 from service.store.artifacts.folder import translate_disk_full
 from service.store.artifacts.store import StoredFile, digest_of, draft_name, verify_digest
 from service.store.datasets.tensor_files import Piece
 from service.store.errors import ArtifactsUnavailable, Gone, StoreError
+
+log = structlog.get_logger("artifacts")
 
 OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs"}
 PART_BYTES = 16 << 20
@@ -36,7 +39,9 @@ class ArtifactBucket:
         self._files, root = fsspec.url_to_fs(url, skip_instance_cache=True, use_listings_cache=False)
         self._root = root.rstrip("/")
         protocol = self._files.protocol
-        self._is_object_store = bool(OBJECT_STORES & {*([protocol] if isinstance(protocol, str) else protocol)})
+        protocols = {protocol} if isinstance(protocol, str) else {*protocol}
+        self._is_object_store = bool(OBJECT_STORES & protocols)
+        self._is_s3 = "s3" in protocols
 
     def put(self, model_id: uuid.UUID, *pieces: Piece) -> str:
         digest = digest_of(pieces)
@@ -66,9 +71,9 @@ class ArtifactBucket:
                     "the artifact store still has a file that it reported as deleted; check the store"
                 )
 
-    def files(self) -> Iterator[StoredFile]:
+    def files(self, model_id: uuid.UUID | None = None) -> Iterator[StoredFile]:
         with _translate_errors():
-            keys = self._files.find(self._root)
+            keys = self._files.find(self._root if model_id is None else f"{self._root}/{model_id}")
         files = (StoredFile.parse(key.removeprefix(f"{self._root}/")) for key in keys)
         return (file for file in files if file is not None)
 
@@ -79,6 +84,34 @@ class ArtifactBucket:
             except FileNotFoundError:
                 return None
         return timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
+
+    def abort_uploads(self, model_id: uuid.UUID) -> None:
+        """Abort the model's unfinished multipart uploads. Only S3 can list them."""
+        prefix = self._key(model_id, "").partition("/")[2]
+        with _translate_errors():
+            for upload in self._ask_s3("list_multipart_uploads", Prefix=prefix).get("Uploads", []):
+                upload_id = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
+                self._files.call_s3("abort_multipart_upload", Bucket=self._bucket, **upload_id)
+
+    def keeps_versions(self) -> bool:
+        with _translate_errors():
+            return bool(self._ask_s3("get_bucket_versioning").get("Status") == "Enabled")
+
+    def _ask_s3(self, method: str, **options: str) -> dict[str, Any]:
+        """Return the answer about the bucket; empty if the store is not S3, does not permit it or does not know it."""
+        if not self._is_s3:
+            return {}
+        try:
+            answer: dict[str, Any] = self._files.call_s3(method, Bucket=self._bucket, **options)
+        except (PermissionError, NotImplementedError) as error:
+            log.warning("artifacts.not_answered", method=method, reason=type(error).__name__)
+            return {}
+        return answer
+
+    @property
+    def _bucket(self) -> str:
+        bucket: str = self._root.partition("/")[0]
+        return bucket
 
     def _key(self, model_id: uuid.UUID, name: str) -> str:
         return f"{self._root}/{model_id}/{name}"

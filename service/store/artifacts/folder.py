@@ -67,8 +67,8 @@ class ArtifactFolder:
         with contextlib.suppress(OSError):  # fails unless it was the model's last file
             path.parent.rmdir()
 
-    def files(self) -> Iterator[StoredFile]:
-        for path in self._root.glob("*/*"):
+    def files(self, model_id: uuid.UUID | None = None) -> Iterator[StoredFile]:
+        for path in self._root.glob(f"{model_id or '*'}/*"):
             file = StoredFile.parse(f"{path.parent.name}/{path.name}")
             if file is not None:
                 yield file
@@ -79,6 +79,12 @@ class ArtifactFolder:
         except FileNotFoundError:
             return None
         return datetime.fromtimestamp(seconds, UTC)
+
+    def abort_uploads(self, model_id: uuid.UUID) -> None:
+        """Do nothing: an unfinished file is a draft, which `files` lists."""
+
+    def keeps_versions(self) -> bool:
+        return False
 
     def path(self, model_id: uuid.UUID, name: str) -> Path:
         return self._root / str(model_id) / name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 
 import structlog
 from sqlalchemy import select
@@ -12,8 +13,9 @@ from sqlalchemy.exc import IntegrityError
 
 from service.store import audit
 from service.store.artifacts.store import ADOPTION_GRACE, ORPHAN, ArtifactStore, StoredFile
+from service.store.clock import current_time
 from service.store.database import Database
-from service.store.tables import Artifact, now
+from service.store.tables import Artifact
 
 log = structlog.get_logger("artifacts")
 
@@ -36,7 +38,9 @@ def collect_orphans(database: Database, artifacts: ArtifactStore) -> OrphanRepor
     # Rows before files: a file stored in between is young, and young files are left alone.
     rows = _live_rows(database)
     files = set(artifacts.files())
-    without_row = [file for file in files - rows.keys() if _is_old(artifacts, file)]
+    with database.reading() as session:
+        limit = current_time(session) - ADOPTION_GRACE
+    without_row = [file for file in files - rows.keys() if _is_older(artifacts, file, limit)]
     drafts = [file for file in without_row if file.is_draft]
     for draft in drafts:
         _destroy_draft(database, artifacts, draft)
@@ -56,9 +60,9 @@ def _live_rows(database: Database) -> dict[StoredFile, bool]:
         return {StoredFile(model, digest): destroy_at is None for model, digest, destroy_at in session.execute(live)}
 
 
-def _is_old(artifacts: ArtifactStore, file: StoredFile) -> bool:
+def _is_older(artifacts: ArtifactStore, file: StoredFile, limit: datetime) -> bool:
     modified_at = artifacts.modified_at(file)
-    return modified_at is not None and modified_at < now() - ADOPTION_GRACE
+    return modified_at is not None and modified_at < limit
 
 
 def _is_foreign(orphans: Collection[StoredFile], own_files: Collection[StoredFile]) -> bool:
@@ -80,11 +84,11 @@ def _make_due(database: Database, orphan: StoredFile) -> None:
     key = orphan.model_id, orphan.name
     # Another sweep may have added the row first.
     with contextlib.suppress(IntegrityError), database.writing() as session:
-        row = session.get(Artifact, key, with_for_update=True)
+        row, due = session.get(Artifact, key, with_for_update=True), current_time(session)
         if row is None:
-            session.add(Artifact(model_id=key[0], digest=key[1], kind=ORPHAN, size=0, destroy_at=now()))
+            session.add(Artifact(model_id=key[0], digest=key[1], kind=ORPHAN, size=0, created_at=due, destroy_at=due))
         elif row.destroyed_at is not None:
-            row.kind, row.destroy_at, row.destroyed_at = ORPHAN, now(), None
+            row.kind, row.destroy_at, row.destroyed_at = ORPHAN, due, None
 
 
 def _report_missing(database: Database, file: StoredFile) -> bool:

@@ -15,11 +15,13 @@ from sqlalchemy import Select, or_, select
 from sqlalchemy.orm import Session
 
 from service.store import audit
+from service.store.batches.fence import is_running, require_running
+from service.store.clock import current_time
 from service.store.database import Database
 from service.store.datasets.tensor_files import Piece
 from service.store.dialect import insert
-from service.store.errors import ArtifactDamaged, ArtifactsUnavailable
-from service.store.tables import Artifact, Version, now
+from service.store.errors import ArtifactDamaged, ArtifactsUnavailable, LeaseLost
+from service.store.tables import Artifact, Version
 
 log = structlog.get_logger("artifacts")
 
@@ -60,11 +62,17 @@ class ArtifactStore(Protocol):
     def destroy(self, model_id: uuid.UUID, name: str) -> None:
         """Return only once the file is gone. Destroying it again changes nothing."""
 
-    def files(self) -> Iterator[StoredFile]:
-        """List the artifacts and drafts in the store. Other files are skipped."""
+    def files(self, model_id: uuid.UUID | None = None) -> Iterator[StoredFile]:
+        """List the artifacts and drafts of one model, or of all. Other files are skipped."""
 
     def modified_at(self, file: StoredFile) -> datetime | None:
         """Return when the file was last written, or None if it is gone."""
+
+    def abort_uploads(self, model_id: uuid.UUID) -> None:
+        """Discard the parts of unfinished uploads of the model's files, which `files` does not list."""
+
+    def keeps_versions(self) -> bool:
+        """Whether the store keeps the content of destroyed files, as far as it tells."""
 
 
 def digest_of(pieces: Iterable[Piece]) -> str:
@@ -83,25 +91,61 @@ def verify_digest(content: bytes, digest: str) -> None:
         raise ArtifactDamaged(f"the content of artifact {digest} does not match its digest; restore it from a backup")
 
 
-def write_ahead(database: Database, artifacts: ArtifactStore, model_id: uuid.UUID, kind: str, *pieces: Piece) -> str:
+def write_ahead(
+    database: Database,
+    artifacts: ArtifactStore,
+    model_id: uuid.UUID,
+    kind: str,
+    *pieces: Piece,
+    batch_id: uuid.UUID | None = None,
+) -> str:
     """Store a file that a later transaction will `adopt`, and return its digest.
 
     The row is written first and schedules the file's destruction, so that a crash before the adoption leaves no file
-    that is never erased.
+    that is never erased. With `batch_id`, raise LeaseLost and leave no file if the batch was taken over meanwhile.
     """
-    digest, created_at = digest_of(pieces), now()
+    digest = digest_of(pieces)
+    with database.writing() as session:
+        if batch_id is not None:
+            require_running(session, batch_id)
+        created_at = _write_row(session, model_id, digest, kind, sum(map(len, pieces)))
+    artifacts.put(model_id, *pieces)
+    if batch_id is not None:
+        _require_in_time(database, artifacts, batch_id, StoredFile(model_id, digest), created_at)
+    return digest
+
+
+def _write_row(session: Session, model_id: uuid.UUID, digest: str, kind: str, size: int) -> datetime:
+    """Write the row of a new file and return its time, by which the writer recognises the row as its own."""
+    created_at = current_time(session)
     row = {
         "kind": kind,
-        "size": sum(map(len, pieces)),
+        "size": size,
         "created_at": created_at,
         "destroy_at": created_at + ADOPTION_GRACE,
         "destroyed_at": None,
     }
+    statement = insert(session, Artifact).values(model_id=model_id, digest=digest, **row)
+    # Sets every column, since a concurrent destruction of the same file may have changed the row.
+    session.execute(statement.on_conflict_do_update(index_elements=["model_id", "digest"], set_=row))
+    return created_at
+
+
+def _require_in_time(
+    database: Database, artifacts: ArtifactStore, batch_id: uuid.UUID, file: StoredFile, created_at: datetime
+) -> None:
+    """Destroy a file that was stored after its batch was taken over, and raise LeaseLost.
+
+    The batch that took over may have looked for leftovers before the file was there. It may also have stored the same
+    bytes: then the row is its own, and so is the file.
+    """
     with database.writing() as session:
-        statement = insert(session, Artifact).values(model_id=model_id, digest=digest, **row)
-        # Sets every column, since a concurrent destruction of the same file may have changed the row.
-        session.execute(statement.on_conflict_do_update(index_elements=["model_id", "digest"], set_=row))
-    return artifacts.put(model_id, *pieces)
+        if is_running(session, batch_id):
+            return
+        row = session.get_one(Artifact, (file.model_id, file.name), with_for_update=True)
+        if row.created_at == created_at or row.destroyed_at is not None:
+            destroy_file(session, artifacts, file, row, "lethe")
+    raise LeaseLost(f"batch {batch_id} was taken over; the file that it stored late was destroyed")
 
 
 def adopt(session: Session, model_id: uuid.UUID, digest: str) -> None:
@@ -112,17 +156,13 @@ def adopt(session: Session, model_id: uuid.UUID, digest: str) -> None:
     artifact.destroy_at = None
 
 
-def schedule_destruction(session: Session, model_id: uuid.UUID, digest: str, destroy_at: datetime) -> None:
-    session.get_one(Artifact, (model_id, digest)).destroy_at = destroy_at
-
-
 def destroy_due(database: Database, artifacts: ArtifactStore) -> int:
     """Destroy all due artifacts and return their number. Safe to run concurrently, and after a crash at any point.
 
     An artifact that cannot be destroyed is logged and stays due.
     """
     with database.reading() as session:
-        due = [(a.model_id, a.digest) for a in session.scalars(_due(now()))]
+        due = [(a.model_id, a.digest) for a in session.scalars(_due(current_time(session)))]
     destroyed = 0
     for model_id, digest in due:
         try:
@@ -135,28 +175,36 @@ def destroy_due(database: Database, artifacts: ArtifactStore) -> int:
 
 
 def _destroy(database: Database, artifacts: ArtifactStore, model_id: uuid.UUID, digest: str) -> bool:
-    """Destroy the file, then update its row.
-
-    A crash in between leaves a row that is not yet destroyed, and the next run finishes it. The row is locked, so that
-    a process that stores the same bytes again waits and writes its file afterwards.
-    """
-    query = _due(now()).where(Artifact.model_id == model_id, Artifact.digest == digest)
     with database.writing() as session:
-        artifact = session.scalar(query.with_for_update(skip_locked=True))
-        if artifact is None:
+        query = _due(current_time(session)).where(Artifact.model_id == model_id, Artifact.digest == digest)
+        row = session.scalar(query.with_for_update(skip_locked=True))
+        if row is None:
             return False
-        artifacts.destroy(model_id, digest)
-        artifact.destroyed_at = now()
-        action = "artifact.orphan_destroyed" if artifact.kind == ORPHAN else "artifact.destroyed"
-        audit.record(session, "sweep", action, model_id, digest=digest, kind=artifact.kind)
+        destroy_file(session, artifacts, StoredFile(model_id, digest), row, "sweep")
     return True
 
 
-def _due(now: datetime) -> Select[Artifact]:
+def destroy_file(
+    session: Session, artifacts: ArtifactStore, file: StoredFile, row: Artifact | None, actor: str
+) -> None:
+    """Destroy a file, then update its row, if it has one, and write the audit entry.
+
+    A crash in between leaves a row that is not yet destroyed, and the next run finishes it. The caller has locked the
+    row, so that a process that stores the same bytes again waits and writes its file afterwards.
+    """
+    artifacts.destroy(file.model_id, file.name)
+    if row is not None:
+        row.destroyed_at = current_time(session)
+    kind = row.kind if row is not None else ORPHAN
+    action = "artifact.orphan_destroyed" if kind == ORPHAN else "artifact.destroyed"
+    audit.record(session, actor, action, file.model_id, digest=file.name, kind=kind)
+
+
+def _due(time: datetime) -> Select[Artifact]:
     """Select artifacts that are due and not used by a current version, since the same bytes may come back."""
     in_use = select(Version.id).where(
         Version.model_id == Artifact.model_id,
         Version.superseded_at.is_(None),
         or_(Version.posterior_digest == Artifact.digest, Version.dataset_digest == Artifact.digest),
     )
-    return select(Artifact).where(Artifact.destroy_at <= now, Artifact.destroyed_at.is_(None), ~in_use.exists())
+    return select(Artifact).where(Artifact.destroy_at <= time, Artifact.destroyed_at.is_(None), ~in_use.exists())

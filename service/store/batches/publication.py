@@ -13,19 +13,24 @@ from sqlalchemy.orm import Session
 
 from service.store import audit
 from service.store.access.identities import forget_subjects
-from service.store.artifacts.store import adopt, schedule_destruction
+from service.store.artifacts.erasure import schedule_erasure
+from service.store.artifacts.store import adopt
 from service.store.batches.lifecycle import Claim, end_batch, in_batch
 from service.store.certificates.issuance import complete_and_certify
 from service.store.certificates.statements import Evidence, Forgetting
+from service.store.clock import current_time
 from service.store.datasets.tree import DatasetTree
 from service.store.deletions.lifecycle import refresh
+from service.store.dialect import allow_long_work
 from service.store.errors import PolicyMissed
 from service.store.log.sequencing import sequence_entries
 from service.store.models.registry import current_version
+from service.store.signing.keys import require_active
 from service.store.signing.statements import StatementSigner
 from service.store.states import BatchStatus
-from service.store.tables import DeletionSubject, DeletionTarget, Model, Record, Version, now
+from service.store.tables import DeletionSubject, DeletionTarget, Model, Record, Version
 from vocabulary.bound import Bound, Rung
+from vocabulary.certificate import ErasureFacts
 from vocabulary.effects import Effects
 from vocabulary.levels import is_at_least
 
@@ -41,18 +46,25 @@ class BatchResult:
     device: str
     evidence: Evidence
 
+    @property
+    def digests(self) -> tuple[str, str]:
+        return self.posterior_digest, self.dataset_digest
+
 
 def publish(
     session: Session, claim: Claim, result: BatchResult, signer: StatementSigner, retention_seconds: float
 ) -> Sequence[uuid.UUID]:
     """Make the new version current, erase, complete and certify: all or nothing. Return the certificate ids."""
+    allow_long_work(session)
     batch = end_batch(session, claim.batch_id, BatchStatus.PUBLISHED)
+    require_active(session, signer)
     batch.phase, batch.percent = "published", 100.0
     batch.device, batch.rungs = result.device, [rung.to_dict() for rung in result.evidence.rungs]
     model = session.get_one(Model, claim.model_id)
     bound, effects = _require_policy(claim.policy, result.evidence)
     before = current_version(session, claim.model_id)
-    after = _add_version(session, before, result, retention_seconds)
+    after = _add_version(session, before, result)
+    erasure = _schedule_erasure(session, model, before, after, retention_seconds)
     audit.record(
         session,
         batch.worker,
@@ -76,6 +88,7 @@ def publish(
         effects=_name_worst(session, claim, effects, result.evidence.worst_record),
         rungs=result.evidence.rungs,
         seconds=result.evidence.seconds,
+        erasure=erasure,
     )
     certified = complete_and_certify(session, batch.id, forgetting, signer)
     _erase(session, claim, batch.worker)
@@ -119,8 +132,9 @@ def _name_worst(session: Session, claim: Claim, effects: Effects, worst_record: 
     return effects.model_copy(update={"membership": membership})
 
 
-def _add_version(session: Session, before: Version, result: BatchResult, retention_seconds: float) -> Version:
-    before.superseded_at = now()
+def _add_version(session: Session, before: Version, result: BatchResult) -> Version:
+    """Make the new version current and keep its files."""
+    before.superseded_at = current_time(session)
     session.flush()
     after = Version(
         id=uuid.uuid4(),
@@ -130,15 +144,21 @@ def _add_version(session: Session, before: Version, result: BatchResult, retenti
         dataset_digest=result.dataset_digest,
         dataset_root=result.tree_after.root,
         record_count=result.tree_after.records,
+        created_at=before.superseded_at,
     )
     session.add(after)
-    schedule_destruction(session, before.model_id, before.dataset_digest, now())
-    retained_until = now() + timedelta(seconds=retention_seconds)
-    schedule_destruction(session, before.model_id, before.posterior_digest, retained_until)
-    for digest in (after.posterior_digest, after.dataset_digest):
+    for digest in result.digests:
         adopt(session, after.model_id, digest)
     session.flush()
     return after
+
+
+def _schedule_erasure(
+    session: Session, model: Model, before: Version, after: Version, retention_seconds: float
+) -> ErasureFacts:
+    """Schedule the destruction of the model's other files. Superseded posteriors may be retained for a while."""
+    retained = {after.posterior_digest, after.dataset_digest, model.never_seen_digest or ""}
+    return schedule_erasure(session, before, retained, after.created_at + timedelta(seconds=retention_seconds))
 
 
 def _erase(session: Session, claim: Claim, worker: str) -> None:

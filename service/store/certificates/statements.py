@@ -17,7 +17,7 @@ from service.store.deletions.views import DeletionView
 from service.store.log.leaves import encode_leaf
 from service.store.log.merkle import leaf_hash
 from service.store.signing.statements import StatementSigner, write_bundle
-from service.store.tables import Deletion, Model, Version, now
+from service.store.tables import Deletion, Model, Version
 from vocabulary.bound import Bound, Rung
 from vocabulary.certificate import (
     ABSENCE_TYPE,
@@ -244,9 +244,8 @@ def issue(
     return IssuedCertificate(certificate_id, write_bundle(signer.sign(statement)), digest)
 
 
-def sign_absence(signer: StatementSigner, view: DeletionView, models_in_store: int) -> tuple[datetime, str]:
-    """Sign that no model held what the deletion names when it was received. Return the time and the bundle."""
-    issued_at = now()
+def sign_absence(signer: StatementSigner, view: DeletionView, models_in_store: int, issued_at: datetime) -> str:
+    """Sign that no model held what the deletion names. Return the bundle."""
     statement = AbsenceStatement(
         type=STATEMENT_TYPE,
         subject=[_request_subject(view)],
@@ -260,7 +259,7 @@ def sign_absence(signer: StatementSigner, view: DeletionView, models_in_store: i
             software=software(),
         ),
     )
-    return issued_at, write_bundle(signer.sign(statement.to_canonical_json()))
+    return write_bundle(signer.sign(statement.to_canonical_json()))
 
 
 def _request_members(view: DeletionView) -> dict[str, Any]:

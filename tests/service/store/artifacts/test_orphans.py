@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from service.store.artifacts.folder import ArtifactFolder
 from service.store.artifacts.orphans import OrphanReport, collect_orphans
-from service.store.artifacts.store import adopt, destroy_due, draft_name, schedule_destruction, write_ahead
+from service.store.artifacts.store import adopt, destroy_due, draft_name, write_ahead
 from service.store.database import Database
 from service.store.errors import Gone
 from service.store.tables import Artifact, AuditEntry, now
@@ -79,7 +79,7 @@ def test_a_destroyed_file_that_a_backup_brought_back_is_destroyed_again(
     store(database, folder, b"own")
     digest = store(database, folder, b"content")
     with database.writing() as session:
-        schedule_destruction(session, MODEL, digest, now())
+        session.get_one(Artifact, (MODEL, digest)).destroy_at = now()
     assert destroy_due(database, folder) == 1
     add_orphan(folder, b"content")
     assert collect_orphans(database, folder).orphans == 1
@@ -100,7 +100,7 @@ def test_nothing_is_destroyed_if_most_files_are_unknown(database: Database, fold
 def test_a_missing_file_is_reported_unless_it_is_due(database: Database, folder: ArtifactFolder) -> None:
     missing, due = store(database, folder, b"missing"), store(database, folder, b"due")
     with database.writing() as session:
-        schedule_destruction(session, MODEL, due, now())
+        session.get_one(Artifact, (MODEL, due)).destroy_at = now()
     for digest in (missing, due):
         folder.destroy(MODEL, digest)
     assert collect_orphans(database, folder) == OrphanReport(drafts=0, orphans=0, missing=1)

@@ -12,7 +12,7 @@ from service.settings import Settings
 from service.store.artifacts.bucket import ArtifactBucket
 from service.store.artifacts.folder import ArtifactFolder
 from service.store.artifacts.location import open_artifacts
-from service.store.artifacts.store import ArtifactStore, adopt, destroy_due, schedule_destruction, write_ahead
+from service.store.artifacts.store import ArtifactStore, adopt, destroy_due, write_ahead
 from service.store.database import Database
 from service.store.errors import ArtifactsUnavailable, Gone
 from service.store.models.registry import current_version
@@ -36,7 +36,7 @@ def artifacts(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
 
 def make_due(database: Database, digest: str) -> None:
     with database.writing() as session:
-        schedule_destruction(session, MODEL, digest, now() - timedelta(seconds=1))
+        session.get_one(Artifact, (MODEL, digest)).destroy_at = now() - timedelta(seconds=1)
 
 
 def test_a_stored_file_is_read_back(artifacts: ArtifactStore) -> None:

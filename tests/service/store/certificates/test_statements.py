@@ -21,6 +21,7 @@ from service.store.tables import Deletion, Model, Version
 from tests.bundle_schema import check_bundle
 from tests.bundles import SIGNER
 from tests.evidence import make_evidence
+from vocabulary.certificate import ErasureFacts
 
 RECEIVED_AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 DELETION = Deletion(
@@ -71,6 +72,7 @@ def forgetting() -> Forgetting:
         effects=evidence.effects,
         rungs=evidence.rungs,
         seconds=evidence.seconds,
+        erasure=ErasureFacts(destroyed=[], scheduled=[]),
     )
 
 
