@@ -1,4 +1,4 @@
-"""The supervisor of `lethe up`: starts programs, restarts those that die, and stops all of them together.
+"""The supervisor of `lethe up`: starts programs, restarts those that die or stand still, and stops them together.
 
 Written here because honcho does not restart, and circus and supervisord need a daemon and configuration files.
 
@@ -22,6 +22,7 @@ from typing import IO, Any
 import structlog
 
 from lethe.local.child import STOP_SIGNALS, Child, Program
+from lethe.local.stopped import CHECK_SECONDS, STOPPED_SECONDS, StoppedProcesses
 
 __all__ = ["AlreadyRunningError", "Program", "Supervisor", "exclusive"]
 
@@ -48,6 +49,7 @@ class Supervisor:
         self._processes_file = data_dir / "processes.json"
         self._log_file = log_file
         self._grace_seconds = grace_seconds
+        self._stopped = StoppedProcesses()
         self._wakeups = -1
         self._stop_requests = 0
 
@@ -57,7 +59,8 @@ class Supervisor:
             try:
                 while not self._stop_requests:
                     self._start_due(output)
-                    self._wait(self._seconds_to_next_start())
+                    self._kill_stopped()
+                    self._wait(self._seconds_to_next_check())
             finally:
                 killed = self._stop()
                 self._processes_file.unlink(missing_ok=True)
@@ -77,11 +80,21 @@ class Supervisor:
         self._record_processes()
         self._log("info", "started", program=child.program.name, pid=pid)
 
-    def _seconds_to_next_start(self) -> float | None:
-        due = [child.due_at for child in self._children if child.process is None]
-        return max(0.0, min(due) - time.monotonic()) if due else None
+    def _kill_stopped(self) -> None:
+        """Kill processes that were stopped and not continued, of our children or below them."""
+        names = {child.process.pid: child.program.name for child in self._children if child.process is not None}
+        for process in self._stopped.find_lasting(names):
+            name = names[process.group]
+            self._log("warning", "stood still", program=name, pid=process.pid, seconds=STOPPED_SECONDS)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
 
-    def _wait(self, timeout: float | None) -> None:
+    def _seconds_to_next_check(self) -> float:
+        """Return the seconds to the next start or the next search for stopped processes, whichever is earlier."""
+        due = [child.due_at - time.monotonic() for child in self._children if child.process is None]
+        return max(0.0, min([*due, CHECK_SECONDS]))
+
+    def _wait(self, timeout: float) -> None:
         """Sleep until a signal or the timeout. A signal that arrived before the call ends it at once."""
         readable, _, _ = select.select([self._wakeups], [], [], timeout)
         if readable:

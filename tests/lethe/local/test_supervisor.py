@@ -24,7 +24,7 @@ DRIVER = """
 import json, sys
 from pathlib import Path
 import structlog
-from lethe.local import child
+from lethe.local import child, stopped, supervisor
 from lethe.local.supervisor import Program, Supervisor, exclusive
 
 structlog.configure(processors=[
@@ -34,6 +34,7 @@ structlog.configure(processors=[
 ])
 options = json.loads(sys.argv[1])
 child.FIRST_DELAY_SECONDS = options["first_delay"]
+stopped.STOPPED_SECONDS, supervisor.CHECK_SECONDS = options["stopped_seconds"], 0.05
 programs = [Program(name, argv, {"MARK": name}) for name, argv in options["programs"].items()]
 log_file = Path(options["log_file"]) if options["log_file"] else None
 data_dir = Path(options["data_dir"])
@@ -47,6 +48,12 @@ import pathlib, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 pathlib.Path(sys.argv[1], "ignores-sigterm").touch()
 time.sleep(600)
+"""
+
+PARENT = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)", sys.argv[1]])
+import time; time.sleep(600)
 """
 
 
@@ -69,6 +76,7 @@ class Stage:
         *,
         grace_seconds: float = 20.0,
         first_delay: float = 0.05,
+        stopped_seconds: float = 20.0,
         log_file: Path | None = None,
         stdout: int | None = None,
         preexec_fn: Callable[[], None] = restore_signals,
@@ -78,6 +86,7 @@ class Stage:
             "data_dir": str(self.data_dir),
             "grace_seconds": grace_seconds,
             "first_delay": first_delay,
+            "stopped_seconds": stopped_seconds,
             "log_file": str(log_file) if log_file else None,
         }
         with self.screen.open("wb") as screen:
@@ -166,12 +175,7 @@ def test_backs_off_and_raises_an_alarm_when_a_program_keeps_dying(stage: Stage) 
 
 
 def test_a_dead_leader_takes_its_descendants_along(stage: Stage) -> None:
-    parent = """
-import subprocess, sys
-subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)", sys.argv[1]])
-import time; time.sleep(600)
-"""
-    stage.start({"worker": stage.program(parent)}, first_delay=0.3)
+    stage.start({"worker": stage.program(PARENT)}, first_delay=0.3)
     leader = stage.running("worker")["worker"]["pid"]
     wait_until(lambda: len(stage.living()) == 2, "the pool process")
     (pool,) = [process for process in stage.living() if process.pid != leader]
@@ -181,6 +185,40 @@ import time; time.sleep(600)
     wait_until(lambda: not pool.is_running() or pool.status() == psutil.STATUS_ZOMBIE, "the pool's death")
     assert died
     stage.restarted("worker")
+
+
+def test_kills_a_child_that_stays_stopped(stage: Stage) -> None:
+    stage.start({"worker": stage.program(SLEEPER), "api": stage.program(SLEEPER)}, stopped_seconds=0.3)
+    first = stage.running("worker", "api")["worker"]["pid"]
+    os.kill(first, signal.SIGSTOP)
+    stopped_at = time.time()
+    assert stage.restarted("worker") != first
+    (stood_still,) = stage.events("stood still", "worker")
+    assert stood_still["pid"] == first
+    assert stood_still["timestamp"] - stopped_at >= 0.3
+    assert stage.processes()["api"]["restarts"] == 0
+
+
+def test_kills_only_the_stopped_descendant_of_a_child(stage: Stage) -> None:
+    stage.start({"worker": stage.program(PARENT)}, stopped_seconds=0.1)
+    leader = stage.running("worker")["worker"]["pid"]
+    wait_until(lambda: len(stage.living()) == 2, "the pool process")
+    (pool,) = [process for process in stage.living() if process.pid != leader]
+    pool.suspend()
+    wait_until(lambda: not pool.is_running() or pool.status() == psutil.STATUS_ZOMBIE, "the pool's death")
+    assert stage.processes()["worker"] == {"pid": leader, "restarts": 0}
+
+
+def test_a_child_that_is_continued_in_time_lives_on(stage: Stage) -> None:
+    stage.start({"worker": stage.program(SLEEPER)}, stopped_seconds=0.3)
+    worker = psutil.Process(stage.running("worker")["worker"]["pid"])
+    for _ in range(4):  # longer in total, each time shorter
+        worker.suspend()
+        time.sleep(0.1)
+        worker.resume()
+        time.sleep(0.1)
+    assert worker.is_running()
+    assert stage.events("stood still") == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
