@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +12,7 @@ from service.store.canonical_json import canonical_json
 from service.store.log.checkpoints import write_checkpoint
 from service.store.log.leaves import encode_leaf
 from service.store.log.merkle import Tree, leaf_hash, root_of
-from service.store.signing.statements import StatementSigner, statement_digest, write_bundle
+from service.store.signing.statements import StatementSigner, key_id_of, statement_digest, write_bundle, write_pem
 from vocabulary.bound import KantorovichConstants
 from vocabulary.certificate import CERTIFICATE_TYPE, STATEMENT_TYPE, Bundle, LogProof
 
@@ -21,6 +22,15 @@ RECORDS = sorted(hashlib.sha256(bytes([number])).digest() for number in range(40
 """Commitments to the records of a small data set."""
 FORGOTTEN = (0, 7, 8, 39)
 """Positions of those that are forgotten: the first, the last, and two neighbours."""
+
+
+def key_list(signer: StatementSigner = SIGNER, log: Any = (), statements: Any = (), **members: Any) -> bytes:
+    """Return the list of a signer's keys; `log` and `statements` are further members of the two entries."""
+    uses = ("statements", signer.public_key, statements), ("log", signer.log_public_key, log)
+    keys = [
+        {"keyid": key_id_of(key), "public_key_pem": write_pem(key), "use": use, **dict(more)} for use, key, more in uses
+    ]
+    return json.dumps({"origin": signer.origin, "keys": keys, "witnesses": [], **members}).encode()
 
 
 class LogInMemory:
@@ -100,8 +110,18 @@ def predicate() -> dict[str, Any]:
         ],
         "effects": {"release": [], "pac_bayes": None, "membership": membership()},
         "seconds": 0.75,
+        "erasure": erasure(),
         "not_proved": [],
         "software": {"name": "lethe", "version": "0.1.0", "sources_sha256": "2" * 64},
+    }
+
+
+def erasure() -> dict[str, Any]:
+    """Return the files of the version before: its data set is gone, its posterior is due."""
+    posterior = {"digest": hashlib.sha256(b"before").hexdigest(), "kind": "posterior"}
+    return {
+        "destroyed": [{"digest": "0" * 64, "kind": "dataset"}],
+        "scheduled": [{"at": "2026-11-16T09:00:00.000Z", **posterior}],
     }
 
 

@@ -21,7 +21,7 @@ from service.store.tables import Deletion, Model, Version
 from tests.bundle_schema import check_bundle
 from tests.bundles import SIGNER
 from tests.evidence import make_evidence
-from vocabulary.certificate import ErasureFacts
+from vocabulary.certificate import DestroyedFile, ErasureFacts, ScheduledFile
 
 RECEIVED_AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 DELETION = Deletion(
@@ -72,7 +72,10 @@ def forgetting() -> Forgetting:
         effects=evidence.effects,
         rungs=evidence.rungs,
         seconds=evidence.seconds,
-        erasure=ErasureFacts(destroyed=[], scheduled=[]),
+        erasure=ErasureFacts(
+            destroyed=[DestroyedFile(digest="0" * 64, kind="posterior")],
+            scheduled=[ScheduledFile(at=RECEIVED_AT, digest="1" * 64, kind="dataset")],
+        ),
     )
 
 
