@@ -10,11 +10,12 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, InternalError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from service.store import errors as store
-from service.store.database_errors import is_disk_full
+from service.store.database_errors import is_damaged, is_disk_full
 
 log = structlog.get_logger("errors")
 
@@ -52,8 +53,8 @@ class BodyTooLarge(HTTPException):
 
 
 class TooManyRequests(Exception):
-    def __init__(self, seconds: int) -> None:
-        super().__init__(f"this token has exceeded its rate limit; retry in {seconds} s")
+    def __init__(self, seconds: int, reason: str = "this token has exceeded its rate limit") -> None:
+        super().__init__(f"{reason}; retry in {seconds} s")
         self.seconds = seconds
 
 
@@ -64,6 +65,7 @@ class Row(NamedTuple):
     headers: dict[str, str] = {}  # noqa: RUF012
 
 
+DATABASE_AWAY = Row(503, "database-away", "Database unavailable", {"Retry-After": RETRY_AFTER_SECONDS})
 TABLE: dict[type[Exception], Row] = {
     TokenMissing: Row(401, "token-missing", "Bearer token missing or invalid", {"WWW-Authenticate": "Bearer"}),
     ImportsDisabled: Row(403, "imports-off", "Registration by location is disabled"),
@@ -74,6 +76,7 @@ TABLE: dict[type[Exception], Row] = {
     store.NothingToRetry: Row(409, "nothing-to-retry", "Nothing to retry"),
     store.NotResendable: Row(409, "not-resendable", "Callback not dead"),
     store.Gone: Row(410, "gone", "Destroyed"),
+    store.ArtifactDamaged: Row(410, "damaged", "File damaged"),
     BodyTooLarge: Row(413, "too-large", "Body too large"),
     store.InvalidRegistration: Row(422, "invalid-registration", "Invalid registration"),
     store.InvalidPolicy: Row(422, "invalid-policy", "Invalid policy"),
@@ -86,7 +89,10 @@ TABLE: dict[type[Exception], Row] = {
     ),
     store.KeyInactive: Row(503, "key-inactive", "Signing key not active", {"Retry-After": RETRY_AFTER_SECONDS}),
     NotReady: Row(503, "not-ready", "Not ready", {"Retry-After": RETRY_AFTER_SECONDS}),
-    OperationalError: Row(503, "database-away", "Database unavailable", {"Retry-After": RETRY_AFTER_SECONDS}),
+    OperationalError: DATABASE_AWAY,
+    InternalError: DATABASE_AWAY,  # among others, a session that the server has ended
+    PoolTimeout: DATABASE_AWAY,  # no connection was free for half a minute
+    DatabaseError: Row(503, "database-damaged", "Database damaged"),
     store.DiskFull: Row(507, "disk-full", "Disk full"),
 }
 BAD_REQUEST = Row(400, "bad-request", "Bad request")
@@ -170,12 +176,23 @@ def render_error(request: Request, error: Exception) -> Problem:
         return problem(row, error.detail)
     if isinstance(error, TooManyRequests):
         return problem(row, str(error), headers={"Retry-After": str(error.seconds)})
-    if isinstance(error, OperationalError):
-        if is_disk_full(error.orig):
-            return problem(TABLE[store.DiskFull], "nothing was stored; free disk space for the database")
-        log.error("database.unavailable", error=type(error.orig).__name__)
-        return problem(row, "nothing was stored; retry the request")
+    if isinstance(error, DatabaseError | PoolTimeout):
+        return _render_database_error(error)
     return problem(row, str(error))
+
+
+def _render_database_error(error: DatabaseError | PoolTimeout) -> Problem:
+    """Render an error whose cause is the database. Raises any other, such as a violated constraint: it is a bug."""
+    cause = getattr(error, "orig", error)
+    if is_disk_full(cause):
+        return problem(TABLE[store.DiskFull], "nothing was stored; free disk space for the database")
+    if is_damaged(cause):
+        log.critical("database.damaged", error=type(cause).__name__)
+        return problem(TABLE[DatabaseError], "nothing was stored; an operator has to restore the database")
+    if not isinstance(error, OperationalError | InternalError | PoolTimeout):
+        raise error
+    log.error("database.unavailable", error=type(cause).__name__)
+    return problem(DATABASE_AWAY, "nothing was stored; retry the request")
 
 
 def _render_routing_error(error: HTTPException) -> Problem:

@@ -10,7 +10,8 @@ import structlog
 from fastapi import Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import InternalError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from service.http.errors import (
@@ -35,6 +36,7 @@ class UnsupportedRequest(Exception):
         self.reason = reason
 
 
+DATABASE_ERRORS = (OperationalError, InternalError, PoolTimeout)
 ERRORS: dict[type[Exception], tuple[int, str]] = {
     UnsupportedRequest: (400, "unsupported"),
     ValidationError: (400, "invalid_request"),
@@ -46,7 +48,7 @@ ERRORS: dict[type[Exception], tuple[int, str]] = {
     NotFound: (404, "not_found"),
     BodyTooLarge: (413, "too_large"),
     TooManyRequests: (429, "too_many_requests"),
-    OperationalError: (503, "unavailable"),
+    **dict.fromkeys(DATABASE_ERRORS, (503, "unavailable")),
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorAnswer, "description": "Invalid, not supported, or no longer pending"},
@@ -86,14 +88,14 @@ def _status_and_reason(error: Exception) -> tuple[int, str]:
 
 
 def _message(error: Exception) -> str:
-    if isinstance(error, OperationalError):
+    if isinstance(error, DATABASE_ERRORS):
         log.error("database.unavailable")
         return "the database is unavailable; retry the request"
     return error.detail if isinstance(error, HTTPException) else str(error)
 
 
 def _headers(error: Exception) -> Mapping[str, str]:
-    if isinstance(error, OperationalError):
+    if isinstance(error, DATABASE_ERRORS):
         return {"Retry-After": RETRY_AFTER_SECONDS}
     if isinstance(error, TooManyRequests):
         return {"Retry-After": str(error.seconds)}

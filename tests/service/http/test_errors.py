@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 import uuid
 
 import pytest
+from sqlalchemy.exc import DatabaseError, IntegrityError, InternalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from service.http.errors import TABLE, BodyTooLarge, OperationalError, Row
 from service.logs import configure_logging
@@ -108,6 +111,36 @@ def test_a_crash_is_reported_in_the_format_of_the_path(
     assert answer.headers["X-Request-ID"] in answer.text
 
 
+def damage() -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError("malformed")
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("error", "status", "slug", "retry_after"),
+    [
+        (OperationalError("", {}, OSError()), 503, "database-away", "5"),
+        (InternalError("", {}, OSError()), 503, "database-away", "5"),
+        (PoolTimeout("no connection"), 503, "database-away", "5"),
+        (DatabaseError("", {}, damage()), 503, "database-damaged", None),
+        (IntegrityError("", {}, ValueError()), 500, "unexpected", None),
+    ],
+)
+def test_errors_of_the_database_are_told_apart_from_bugs(
+    api: Api, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, slug: str, retry_after: str | None
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    configure_logging("INFO", sees_identities=True)
+    monkeypatch.setattr("service.store.deletions.listing.find_page", fail)
+    answer = api.call(Role.COMPLIANCE, "GET", "/api/v1/deletions")
+    assert (answer.status_code, answer.json()["type"]) == (status, f"urn:lethe:problem:{slug}")
+    assert answer.headers.get("Retry-After") == retry_after
+
+
 def test_malformed_json_is_a_problem(api: Api) -> None:
     answer = api.call(
         Role.COMPLIANCE, "POST", "/api/v1/deletions", content=b"{", headers={"Content-Type": "application/json"}
@@ -116,7 +149,7 @@ def test_malformed_json_is_a_problem(api: Api) -> None:
 
 
 def test_the_table_has_every_store_error_that_a_route_can_raise() -> None:
-    internal = {store.StoreError, store.ArtifactDamaged, store.LeaseLost, store.PolicyMissed}
+    internal = {store.StoreError, store.LeaseLost, store.PolicyMissed}
     store_errors = {
         kind for kind in vars(store).values() if isinstance(kind, type) and issubclass(kind, store.StoreError)
     }

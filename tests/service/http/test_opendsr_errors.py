@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import InternalError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from service.http.errors import BodyTooLarge, RoleForbidden, TokenMissing, TooManyRequests
@@ -32,6 +33,8 @@ def render(error: Exception) -> tuple[int, dict[str, Any], dict[str, str]]:
         (BodyTooLarge(10), 413, "too_large"),
         (TooManyRequests(7), 429, "too_many_requests"),
         (OperationalError("SELECT 1", {}, OSError("person-1")), 503, "unavailable"),
+        (InternalError("SELECT 1", {}, OSError("person-1")), 503, "unavailable"),
+        (PoolTimeout("person-1"), 503, "unavailable"),
         (HTTPException(405, "no"), 405, "method_not_allowed"),
     ],
 )
