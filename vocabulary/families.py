@@ -25,8 +25,9 @@ MAX_DEFAULT_DRAWS = 256
 NETWORK_PRIOR_STD = 0.15
 """Default of the BIF paper's networks, after X. Liu et al., Adv-BNN (2018)."""
 NETWORK_ROW_TYPES = ("float64", "float32")
-# Forgetting splits the rows among 32 draws of the network, and each draw needs some.
-MIN_NETWORK_ROWS = 64
+# Forgetting splits the retained rows among 32 draws of the network, and each draw needs one.
+NETWORK_DRAWS = 32
+MIN_NETWORK_ROWS = 2 * NETWORK_DRAWS
 
 Count = Annotated[int, Field(ge=1, le=MAX_PARAMETERS)]
 Width = Annotated[int, Field(ge=1, le=MAX_NETWORK_PARAMETERS)]
@@ -50,7 +51,7 @@ def default_draws(parameters: int) -> int:
 class FamilyConfig(BaseModel, ABC):
     """Configuration of a family: its fields, their limits and the tensor layout that follows from them."""
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
     max_parameters: ClassVar[int] = MAX_PARAMETERS
     reason_for_limit: ClassVar[str] = "a worker keeps the Hessian of all of them"
     retired_keys: ClassVar[frozenset[str]] = frozenset()
@@ -82,7 +83,8 @@ class GaussianMixtureConfig(FamilyConfig):
 
     @property
     def layout(self) -> Layout:
-        return Layout((self.components, self.dimensions), self.dimensions, min_rows=self.components)
+        shape = self.components, self.dimensions
+        return Layout(shape, self.dimensions, min_rows=self.components, records_needed=self.components)
 
 
 class LinearRegressionConfig(FamilyConfig):
@@ -142,7 +144,7 @@ class MLPConfig(NetworkConfig):
     @property
     def layout(self) -> Layout:
         count = (self.dimensions + 1) * self.hidden + (self.hidden + 1) * self.classes
-        return Layout((count,), self.dimensions + 1, self.classes, MIN_NETWORK_ROWS, NETWORK_ROW_TYPES)
+        return _network_layout(count, self.dimensions, self.classes)
 
 
 class LeNet5Config(NetworkConfig):
@@ -150,7 +152,11 @@ class LeNet5Config(NetworkConfig):
 
     @property
     def layout(self) -> Layout:
-        return Layout((61_706,), 32 * 32 + 1, 10, MIN_NETWORK_ROWS, NETWORK_ROW_TYPES)
+        return _network_layout(61_706, 32 * 32, 10)
+
+
+def _network_layout(parameters: int, inputs: int, classes: int) -> Layout:
+    return Layout((parameters,), inputs + 1, classes, MIN_NETWORK_ROWS, NETWORK_ROW_TYPES, records_needed=NETWORK_DRAWS)
 
 
 @dataclass(frozen=True)
@@ -183,6 +189,14 @@ def without_keys(config: Mapping[str, Any], keys: frozenset[str]) -> dict[str, A
 def current_config(family: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration, perhaps stored by an earlier version, without the keys that its family has retired."""
     return without_keys(config, FAMILIES[family].config.retired_keys if family in FAMILIES else frozenset())
+
+
+def records_needed(family: str, config: Mapping[str, Any]) -> int:
+    """Return how many records a model needs for its family to forget any: 1 for a family of another package."""
+    if family not in FAMILIES:
+        return 1
+    # Not validated: a model registered under wider limits still needs an answer.
+    return FAMILIES[family].config.model_construct(**config).layout.records_needed
 
 
 def is_network(family: str) -> bool:

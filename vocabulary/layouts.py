@@ -17,6 +17,8 @@ class Layout:
     """Rows of a classifier end in a label from 0 to `classes` - 1."""
     min_rows: int = 1
     row_types: tuple[str, ...] = ("float64",)
+    records_needed: int = 1
+    """A model that a deletion leaves with fewer is destroyed, since its family cannot forget on so few."""
 
     @property
     def parameter_count(self) -> int | None:

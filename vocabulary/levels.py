@@ -17,6 +17,10 @@ CertifiedLevel = Literal["estimated", "proved", "retrained"]
 """Levels that a policy may require and a certificate may state."""
 CERTIFIED_LEVELS: tuple[CertifiedLevel, ...] = get_args(CertifiedLevel)
 
+DESTROYED: Literal["destroyed"] = "destroyed"
+"""Stands in the place of a level where certificates are listed, if the model was destroyed. It is not a level: there is
+no bound, and no policy can require it."""
+
 
 def is_at_least(level: str, required: str) -> bool:
     """Return whether a level is as strong as the required one."""

@@ -15,18 +15,21 @@ from ml.certify.effects import measure_effects
 from ml.certify.samples import get_reading
 from service.store.artifacts.leftovers import clear_leftovers
 from service.store.artifacts.store import destroy_due, write_ahead
+from service.store.batches.destruction import destroy_model
 from service.store.batches.due import has_due_deletions
 from service.store.batches.lifecycle import Claim, claim_batch, fail_batch
 from service.store.batches.publication import BatchResult, publish
 from service.store.certificates.statements import Evidence
 from service.store.clock import current_time
 from service.store.database_errors import is_lock_timeout
+from service.store.datasets.dataset import load_dataset
 from service.store.datasets.tensor_files import Piece
 from service.store.datasets.tree import DatasetTree
 from service.store.dialect import wait_for_locks
 from service.store.errors import LeaseLost
 from vocabulary.bound import Bound, Rung
 from vocabulary.effects import Effects
+from vocabulary.levels import DESTROYED
 from worker.context import WorkerContext
 from worker.failures import Failure, classify
 from worker.lease import Lease
@@ -54,6 +57,9 @@ def forget_pending(context: WorkerContext, model_id: uuid.UUID, turn: int | None
     _log_each(claim, "deletion.claimed")
     rungs: Sequence[Rung] = ()
     try:
+        if claim.ends_model:
+            _destroy_model(context, claim)
+            return True
         with Lease(context, claim) as lease:
             clear_leftovers(context.database, context.artifacts, claim.batch_id)
             processed = _process(context, claim, lease)
@@ -169,6 +175,20 @@ def _publish(context: WorkerContext, claim: Claim, processed: BatchResult) -> No
         publish(session, claim, processed, context.signer, retention)
     _log_each(claim, "deletion.completed", epsilon=processed.evidence.epsilon, certified=processed.evidence.level)
     # Now, not at the next sweep: the superseded data set still holds the erased rows.
+    destroy_due(context.database, context.artifacts)
+
+
+def _destroy_model(context: WorkerContext, claim: Claim) -> None:
+    """End a model that the batch leaves no records, or too few. Nothing is computed."""
+    with Lease(context, claim) as lease:
+        clear_leftovers(context.database, context.artifacts, claim.batch_id)
+        lease.report("loading", 0.0)
+        dataset = load_dataset(context.artifacts.get(claim.model_id, claim.dataset_digest))
+        tree = DatasetTree.from_dataset(dataset)
+        lease.report("publishing", 1.0)
+    with context.database.writing() as session:
+        destroy_model(session, claim, tree, context.signer)
+    _log_each(claim, "deletion.completed", certified=DESTROYED)
     destroy_due(context.database, context.artifacts)
 
 

@@ -20,7 +20,7 @@ from service.printing.wording import (
     show_hidden,
 )
 from vocabulary.bound import Assumption, FreshStarts, Rung
-from vocabulary.certificate import CertificatePredicate, CertificateStatement
+from vocabulary.certificate import CertificatePredicate, CertificateStatement, ModelFacts
 from vocabulary.families import is_network
 
 _MAX_COMMITMENTS = 20
@@ -31,8 +31,8 @@ def removed_section(statement: CertificateStatement) -> Section:
     parts: list[Part] = [Paragraph(_describe_removal(predicate))]
     if len(statement.subject) == 2:
         parts.append(_records_picture(statement))
-    versions = tuple((f"{_version(item.name)}, SHA-256", item.digest.sha256) for item in statement.subject)
-    facts = Facts((*_model_facts(predicate), *versions, *_data_facts(predicate)))
+    versions = tuple((f"{version_name(item.name)}, SHA-256", item.digest.sha256) for item in statement.subject)
+    facts = Facts((*model_facts(predicate.model), *versions, *_data_facts(predicate)))
     return Section("What was removed", (*parts, facts, *_forgotten_parts(predicate)))
 
 
@@ -144,7 +144,7 @@ def _describe_removal(predicate: CertificatePredicate) -> str:
 
 def _records_picture(statement: CertificateStatement) -> Figure:
     records = statement.predicate.records
-    versions = [(_version(item.name), item.digest.sha256) for item in statement.subject]
+    versions = [(version_name(item.name), item.digest.sha256) for item in statement.subject]
     description = f"Two bars: {records.before:,} records before, {records.after:,} after."
     return Figure(records_figure(records.before, records.after, versions), "The model before and after.", description)
 
@@ -154,8 +154,7 @@ def _explain_bound(predicate: CertificatePredicate) -> str:
     return _EXCESS if network and predicate.bound.level == "estimated" else _DIVERGENCE
 
 
-def _model_facts(predicate: CertificatePredicate) -> list[tuple[str, str]]:
-    model = predicate.model
+def model_facts(model: ModelFacts | None) -> list[tuple[str, str]]:
     if model is None:
         return [("Model", DASH)]
     return [
@@ -216,5 +215,6 @@ def _flatten(constants: Mapping[str, Any], prefix: str = "") -> tuple[tuple[str,
     return tuple(rows)
 
 
-def _version(name: str) -> str:
+def version_name(name: str) -> str:
+    """Return the version that a subject `model/ID/version/NUMBER` names."""
     return f"version {show_hidden(name.rpartition('/')[2])}"

@@ -12,6 +12,7 @@ from service.printing.certificate_sections import (
     removed_section,
     rungs_section,
 )
+from service.printing.destruction_sections import describe_destroyed, destroyed_section
 from service.printing.evidence_sections import attack_section, best_guess_rate, risk_section
 from service.printing.parts import Document, Facts, Figure, Section
 from service.printing.request_sections import (
@@ -38,6 +39,7 @@ from vocabulary.certificate import (
     AbsenceStatement,
     CertificatePredicate,
     CertificateStatement,
+    DestructionStatement,
     Policy,
     Predicate,
     ReceiptPredicate,
@@ -65,6 +67,8 @@ def make_document(bundle: str) -> Document:
     match signed.statement:
         case CertificateStatement():
             return _certificate(signed, signed.statement)
+        case DestructionStatement():
+            return _destruction(signed, signed.statement)
         case ReceiptStatement(predicate=predicate):
             return _receipt(signed, predicate)
         case AbsenceStatement(predicate=predicate):
@@ -97,6 +101,19 @@ def _certificate(signed: SignedStatement, statement: CertificateStatement) -> Do
         f"{_CLAIMS[bound.level]}{_explain_release(bound.level, effects)}"
     )
     return _document(signed, "Certificate of forgetting", lead, facts, sections, bound_picture(predicate))
+
+
+def _destruction(signed: SignedStatement, statement: DestructionStatement) -> Document:
+    predicate = statement.predicate
+    name = shorten(show_hidden(predicate.model.name))
+    lead = f"The records of this request were erased, and the model “{name}” was destroyed with all of its files."
+    facts = [("Destroyed", describe_destroyed(predicate, name))]
+    sections = [
+        subjects_section(predicate),
+        destroyed_section(statement),
+        not_proved_section(predicate.not_proved),
+    ]
+    return _document(signed, "Certificate of destruction", lead, facts, sections)
 
 
 def _receipt(signed: SignedStatement, predicate: ReceiptPredicate) -> Document:

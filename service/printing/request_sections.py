@@ -20,9 +20,12 @@ from vocabulary.certificate import (
     AbsenceStatement,
     CertificatePredicate,
     CertificateStatement,
+    DestructionPredicate,
+    DestructionStatement,
     Predicate,
     ReceiptPredicate,
     ReceiptStatement,
+    RequestFacts,
     Statement,
 )
 
@@ -46,7 +49,7 @@ def time_facts(predicate: Predicate) -> tuple[tuple[str, str], ...]:
     facts = [("Received", format_time(predicate.received_at))]
     if isinstance(predicate, ReceiptPredicate):
         return tuple(facts)
-    due_at = predicate.due_at if isinstance(predicate, CertificatePredicate) else None
+    due_at = predicate.due_at if isinstance(predicate, RequestFacts) else None
     facts += [("Due", format_time(due_at))] if due_at else []
     facts.append(("Certified", format_time(predicate.issued_at)))
     facts += [("Deadline", describe_deadline(predicate.issued_at, due_at))] if due_at else []
@@ -91,7 +94,7 @@ def verification_section(signed: SignedStatement) -> Section:
 def _file_kind(statement: Statement) -> str:
     """Return the word that the names of downloaded files have."""
     match statement:
-        case CertificateStatement():
+        case CertificateStatement() | DestructionStatement():
             return "certificate"
         case ReceiptStatement():
             return "receipt"
@@ -101,7 +104,7 @@ def _file_kind(statement: Statement) -> str:
 
 def _named_records(predicate: Predicate) -> tuple[tuple[str, str], ...]:
     """Return model and number of each record. A certificate is about one model and gives numbers alone."""
-    if isinstance(predicate, CertificatePredicate):
+    if isinstance(predicate, CertificatePredicate | DestructionPredicate):
         model = predicate.model.id if predicate.model else ""
         records = [(model, record) for record in predicate.named_records]
     else:

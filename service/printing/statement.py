@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from vocabulary.certificate import Bundle, CertificateStatement, LogProof, Statement, read_statement
+from vocabulary.certificate import Bundle, LogProof, RequestFacts, Statement, read_statement
 
 
 class Unprintable(ValueError):
@@ -25,9 +25,10 @@ class SignedStatement:
     @property
     def id(self) -> str:
         """Id of the certificate; receipts and absences have that of their deletion."""
-        if isinstance(self.statement, CertificateStatement) and self.statement.predicate.certificate:
-            return self.statement.predicate.certificate
-        return self.statement.predicate.deletion
+        predicate = self.statement.predicate
+        return (
+            predicate.certificate or predicate.deletion if isinstance(predicate, RequestFacts) else predicate.deletion
+        )
 
 
 def read_bundle(text: str) -> SignedStatement:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -22,7 +21,7 @@ from service.schemas.audit import (
     model_bounds_out,
     summary_out,
 )
-from service.schemas.fields import Day, UtcTimestamp
+from service.schemas.fields import Day, QueryFloat, QueryInt, UtcTimestamp, Uuid
 from service.schemas.paging import WindowQuery, next_cursor
 from service.store.access.tokens import Caller
 from service.store.certificates.listing import BoundFilter, find_bound_page, find_model_bounds_page
@@ -52,11 +51,16 @@ CSV_RESPONSE: dict[int | str, dict[str, Any]] = {
 
 
 def bound_filter(
-    model: uuid.UUID | None = None,
-    level: CertifiedLevel | None = None,
+    model: Uuid | None = None,
+    level: Annotated[
+        CertifiedLevel | Literal["destroyed"] | None,
+        Query(description="Level of the bound; `destroyed` for certificates of destruction."),
+    ] = None,
     issued_from: Annotated[UtcTimestamp | None, Query(description="Issued at this time or later.")] = None,
     issued_to: Annotated[UtcTimestamp | None, Query(description="Issued before this time.")] = None,
-    epsilon_above: Annotated[float | None, Query(ge=0, allow_inf_nan=False, description="Only larger bounds.")] = None,
+    epsilon_above: Annotated[
+        QueryFloat | None, Query(ge=0, allow_inf_nan=False, description="Only larger bounds.")
+    ] = None,
 ) -> BoundFilter:
     return BoundFilter(model, level, issued_from, issued_to, epsilon_above)
 
@@ -75,6 +79,7 @@ def list_bounds(
 ) -> BoundPage | StreamingResponse:
     """The KL bound of each certificate, its level and the rung that reached it. Newest first.
 
+    Certificates of destruction are listed too: their level is `destroyed`, and they have no bound.
     With `Accept: text/csv` all matches are streamed; `limit` and `cursor` are ignored.
     """
     vary = {"Vary": "Accept"}
@@ -100,7 +105,7 @@ def list_model_bounds(caller: BoundReader, resources: ResourcesDep, window: Wind
 def list_summaries(
     caller: BoundReader,
     resources: ResourcesDep,
-    limit: Annotated[int, Query(ge=1, le=366)] = 31,
+    limit: Annotated[QueryInt, Query(ge=1, le=366)] = 31,
     before: Annotated[
         Day | None, Query(description="Only earlier days. For the next page, the last `day` of this one.")
     ] = None,
@@ -132,4 +137,5 @@ def _csv_pages(database: Database, criteria: BoundFilter) -> Iterator[list[list[
 def _csv_row(bound: BoundOut) -> list[Cell]:
     low, high = bound.interval or (None, None)
     columns = bound.model_dump(mode="json", exclude={"interval", "policy"})
-    return [*columns.values(), low, high, bound.policy["epsilon"], bound.policy["level"]]
+    policy = bound.policy or {"epsilon": None, "level": None}
+    return [*columns.values(), low, high, policy["epsilon"], policy["level"]]

@@ -13,6 +13,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
 from service.http.errors import ImportsDisabled, error_responses, field_path
+from service.http.strict_json import StrictRoute, read_json
 from service.intake.import_root import read_parts
 from service.resources import Engineer, ModelReader, Resources, ResourcesDep, require_role
 from service.schemas.deletions import IdentityIn
@@ -26,10 +27,18 @@ from service.store.batches.doorbell import CHECK_TASK
 from service.store.datasets.tensor_files import Content, map_file
 from service.store.errors import InvalidPolicy, InvalidRegistration
 from service.store.models import registry
-from service.store.models.registry import Registration, change_policy, current_version, find_model, register
+from service.store.models.registry import (
+    Registration,
+    change_policy,
+    current_version,
+    find_model,
+    last_version,
+    register,
+    require_existing,
+)
 from service.store.states import Role
 
-router = APIRouter(prefix="/api/v1/models", tags=["models"])
+router = APIRouter(prefix="/api/v1/models", tags=["models"], route_class=StrictRoute)
 
 PolicySetter = Annotated[Caller, Depends(require_role(Role.OPERATOR, Role.ENGINEER))]
 PolicyBody = Annotated[
@@ -141,7 +150,7 @@ def import_model(body: ImportBody, caller: Engineer, resources: ResourcesDep) ->
 
 @router.get("/{model_id}", response_model=ModelOut, summary="Read a model and its current version")
 def read_model(model_id: uuid.UUID, caller: ModelReader, resources: ResourcesDep) -> ModelOut:
-    """Return its policy, its number of records and its readiness."""
+    """Return its policy, its number of records and its readiness; of a destroyed model, when that was."""
     return _model(resources, model_id)
 
 
@@ -164,11 +173,12 @@ def set_policy(model_id: uuid.UUID, body: PolicyBody, caller: PolicySetter, reso
     """
     with resources.database.writing() as session:
         model = find_model(session, model_id)
+        require_existing(model)
         conflict = body.conflict_with(model.family, model.posterior_kind)
         if conflict is not None:
             raise InvalidPolicy(conflict)
         model = change_policy(session, model_id, body.model_dump(), caller.name)
-        return model_out(model, current_version(session, model_id))
+        return model_out(model, last_version(session, model_id))
 
 
 @router.head(
@@ -192,8 +202,11 @@ def pull_posterior(
     range_: Annotated[str | None, Header(alias="Range", description="A single range of bytes.")] = None,
     if_range: Annotated[str | None, Header(description="An ETag: the range applies only to this file.")] = None,
 ) -> Response:
-    """Return the current posterior as safetensors. Its ETag is its SHA-256, which certificates name."""
-    digest = _model(resources, model_id).posterior_sha256
+    """Return the current posterior as safetensors. Its ETag is its SHA-256, which certificates name.
+
+    410 once the model is destroyed.
+    """
+    digest = _current_posterior(resources, model_id)
     etag = f'"{digest}"'
     headers = {"ETag": etag, "Accept-Ranges": "bytes"}
     if if_none_match is not None and _matches(if_none_match, etag):
@@ -236,7 +249,14 @@ def _matches(if_none_match: str, etag: str) -> bool:
 
 def _model(resources: Resources, model_id: uuid.UUID) -> ModelOut:
     with resources.database.reading() as session:
-        return model_out(find_model(session, model_id), current_version(session, model_id))
+        return model_out(find_model(session, model_id), last_version(session, model_id))
+
+
+def _current_posterior(resources: Resources, model_id: uuid.UUID) -> str:
+    """Return the digest of the current posterior. Raises Gone if the model was destroyed."""
+    with resources.database.reading() as session:
+        require_existing(find_model(session, model_id))
+        return current_version(session, model_id).posterior_digest
 
 
 def _register_parts(resources: Resources, parts: dict[str, Content], actor: str) -> ModelOut:
@@ -257,6 +277,7 @@ def _register(resources: Resources, manifest: Manifest, parts: dict[str, Content
         records=parts["records"],
         never_seen=parts.get("never_seen"),
         lookups=[resources.hasher.lookup(Identity(s.identity_type, s.identity_value)) for s in subjects],
+        identity_check=resources.hasher.check,
     )
     model_id = register(resources.database, resources.artifacts, registration, actor)
     resources.ringer.ring([model_id], task=CHECK_TASK)
@@ -265,7 +286,7 @@ def _register(resources: Resources, manifest: Manifest, parts: dict[str, Content
 
 def _parse(field: str, adapter: TypeAdapter[T], content: Content) -> T:
     try:
-        return adapter.validate_json(content[:])
+        return adapter.validate_python(read_json(content[:]))
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         # The first part of the location is the union's tag, not a field of the manifest.

@@ -11,25 +11,28 @@ from pydantic import BaseModel, Field
 
 from service.store.certificates.listing import CertifiedBound, ModelBounds
 from service.store.deletions.summaries import Summary
+from vocabulary.certificate import CertificatePredicate
 
 
 class BoundOut(BaseModel):
     certificate_id: uuid.UUID
     deletion_id: uuid.UUID
     model_id: uuid.UUID
-    epsilon: float = Field(
+    epsilon: float | None = Field(
         description="Upper bound of KL(published ‖ reference) in nats; for an estimate, the upper end of its interval. "
-        "For an estimated network it is the excess of a divergence, which the certificate's `direction` names."
+        "For an estimated network it is the excess of a divergence, which the certificate's `direction` names. Null if "
+        "the model was destroyed: then there is nothing to bound."
     )
     epsilon_reverse: float | None = Field(description="Bound of the other direction; null if it is not computed.")
-    level: str
+    level: str = Field(description="Level of the bound, or `destroyed`.")
     interval: tuple[float, float] | None = Field(description="95 % confidence interval of an estimate.")
-    rung: str = Field(description="Rung whose result was published.")
+    rung: str | None = Field(description="Rung whose result was published; null if the model was destroyed.")
     solver: str | None
     records_before: int
     records_after: int
-    policy: dict[str, Any] = Field(
-        description="Policy that the job had to meet: the strictest of the model's policy and those frozen at receipt."
+    policy: dict[str, Any] | None = Field(
+        description="Policy that the job had to meet: the strictest of the model's policy and those frozen at receipt. "
+        "Null if the model was destroyed."
     )
     received_at: datetime
     issued_at: datetime
@@ -46,7 +49,10 @@ class ModelBoundsOut(BaseModel):
     count: int = Field(description="Number of certificates issued for the model.")
     worst_epsilon: float | None
     median_epsilon: float | None
-    levels: dict[str, int] = Field(description="Number of certificates by level.", examples=[{"proved": 12}])
+    levels: dict[str, int] = Field(
+        description="Number of certificates by level; `destroyed` counts those of the model's destruction.",
+        examples=[{"proved": 12}],
+    )
     latest_issued_at: datetime | None
 
 
@@ -80,20 +86,21 @@ class SummaryPage(BaseModel):
 
 
 def bound_out(bound: CertifiedBound) -> BoundOut:
-    certificate, predicate = bound.certificate, bound.predicate
+    certificate, predicate, rung = bound.certificate, bound.predicate, bound.last_rung
+    signed = predicate.bound if isinstance(predicate, CertificatePredicate) else None
     return BoundOut(
         certificate_id=certificate.id,
         deletion_id=certificate.deletion_id,
         model_id=certificate.model_id,
         epsilon=certificate.epsilon,
-        epsilon_reverse=predicate.bound.epsilon_reverse,
+        epsilon_reverse=signed.epsilon_reverse if signed else None,
         level=certificate.level,
-        interval=predicate.bound.interval,
-        rung=bound.last_rung.name,
-        solver=bound.last_rung.solver,
+        interval=signed.interval if signed else None,
+        rung=rung.name if rung else None,
+        solver=rung.solver if rung else None,
         records_before=predicate.records.before,
         records_after=predicate.records.after,
-        policy=predicate.policy.to_dict(),
+        policy=predicate.policy.to_dict() if isinstance(predicate, CertificatePredicate) else None,
         received_at=predicate.received_at,
         issued_at=certificate.issued_at,
     )

@@ -23,11 +23,18 @@ from pydantic import (
     model_validator,
 )
 
-from service.schemas.fields import Strict
+from service.schemas.fields import CONVERTED, Strict
 from service.store.canonical_json import canonical_json
 from service.store.states import Device
 from service.store.tables import Model, Version
-from vocabulary.families import FAMILIES, BuiltInFamily, FamilyConfig, entry_points_by_family, is_network
+from vocabulary.families import (
+    FAMILIES,
+    BuiltInFamily,
+    FamilyConfig,
+    entry_points_by_family,
+    is_network,
+    records_needed,
+)
 from vocabulary.layouts import UNKNOWN_LAYOUT, Layout
 from vocabulary.levels import CertifiedLevel
 from vocabulary.posterior_kinds import PosteriorKind
@@ -99,7 +106,7 @@ class BaseManifest(Strict):
         description="Content of the file: `variational` parameters (`mean`, `std`), or `samples` of SGLD, SGHMC or "
         "another chain (`samples`, `chain`).",
     )
-    device: Device = Field(
+    device: Annotated[Device, CONVERTED] = Field(
         default=Device.CPU,
         description="`cpu`: any worker may process it, on a GPU if it has one. `cuda`: only workers with a GPU may.",
     )
@@ -231,20 +238,28 @@ class ModelImport(Strict):
 class ModelOut(BaseModel):
     id: uuid.UUID
     name: str
+    state: Literal["active", "destroyed"] = Field(
+        description="`destroyed`: its last records were deleted, and the model with all of its files. The certificates "
+        "of those deletions say so."
+    )
     family: str
     posterior: PosteriorKind
     device: Device = Field(description="Workers that may process it: any (`cpu`), or those with a GPU (`cuda`).")
     config: dict[str, Any]
     policy: Policy
-    version: int
-    record_count: int
+    version: int = Field(description="The current version; of a destroyed model, its last.")
+    record_count: int = Field(description="Records of the current version; 0 once the model is destroyed.")
+    records_needed: int = Field(
+        description="A deletion that leaves fewer records than this ends in the destruction of the model."
+    )
     posterior_sha256: str
     dataset_root: DatasetRoot
     readiness: dict[str, Any] | None = Field(
         description="What deletions will get without retraining, how converged the posterior is and what would help. "
-        "Null until a worker has checked it, seconds after registration."
+        "Null until a worker has checked it, seconds after registration, and once the model is destroyed."
     )
     created_at: datetime
+    destroyed_at: datetime | None
 
 
 class ModelPage(BaseModel):
@@ -253,18 +268,23 @@ class ModelPage(BaseModel):
 
 
 def model_out(model: Model, version: Version) -> ModelOut:
+    """Return a model with its current version, or with its last if it was destroyed."""
+    is_destroyed = model.destroyed_at is not None
     return ModelOut(
         id=model.id,
         name=model.name,
+        state="destroyed" if is_destroyed else "active",
         family=model.family,
         posterior=model.posterior_kind,
         device=model.device,
         config=model.config,
         policy=Policy.model_validate(model.policy),
         version=version.number,
-        record_count=version.record_count,
+        record_count=0 if is_destroyed else version.record_count,
+        records_needed=records_needed(model.family, model.config),
         posterior_sha256=version.posterior_digest,
         dataset_root=version.dataset_root,
-        readiness=version.readiness,
+        readiness=None if is_destroyed else version.readiness,
         created_at=model.created_at,
+        destroyed_at=model.destroyed_at,
     )

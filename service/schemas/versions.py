@@ -19,7 +19,9 @@ class VersionOut(BaseModel):
     record_count: int
     readiness: dict[str, Any] | None
     created_at: datetime
-    superseded_at: datetime | None = Field(description="Null for the current version.")
+    superseded_at: datetime | None = Field(
+        description="Null for the current version, which a destroyed model does not have."
+    )
     posterior_destroyed_at: datetime | None = Field(description="Null as long as the file exists.")
 
 

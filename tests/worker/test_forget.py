@@ -133,20 +133,6 @@ def test_errors_of_successive_deletions_do_not_add_up(
     assert np.allclose(final["mean"], truth(0, 3, 7), atol=1e-9)
 
 
-def test_forgetting_everybody_fails_with_a_plain_reason(
-    settings: Settings, database: Database, context: WorkerContext
-) -> None:
-    model_id = samples.register_sample(settings, database)
-    view = samples.request_deletion(settings, database, *range(samples.PEOPLE))
-    forget_pending(context, model_id)
-    with database.reading() as session:
-        deletion_view = find_view(session, view.deletion.id, caller=None)
-        assert (deletion_view.deletion.status, deletion_view.targets[0].status) == ("failed", "failed")
-        assert "delete the model" in (deletion_view.targets[0].failure or "")
-        assert current_version(session, model_id).number == 1
-        assert len(session.scalars(select(Record)).all()) == len(samples.points())
-
-
 def test_a_bound_above_the_policy_is_not_published(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
@@ -267,7 +253,7 @@ KILL_POINTS = {
     "after the claim": "worker.forget._process = die",
     "after both files": "worker.forget.BatchResult = die",
     "before publishing": "worker.forget.publish = die",
-    "inside the publishing transaction": "service.store.batches.publication._erase = die",
+    "inside the publishing transaction": "service.store.batches.publication.erase = die",
     "after publishing": "worker.forget.destroy_due = die",
 }
 

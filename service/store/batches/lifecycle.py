@@ -20,12 +20,14 @@ from service.store.batches.selection import UNLIMITED, Limits, select_deletions
 from service.store.batches.splitting import fail_or_split, half_size
 from service.store.clock import current_time
 from service.store.deletions.lifecycle import refresh
+from service.store.dialect import CLOCK
 from service.store.errors import LeaseLost
 from service.store.models.policies import required_policy
 from service.store.models.registry import current_version
 from service.store.states import BatchStatus, DeletionStatus
-from service.store.tables import Batch, Deletion, DeletionRecord, DeletionSubject, DeletionTarget, Model, Record, now
+from service.store.tables import Batch, Deletion, DeletionRecord, DeletionSubject, DeletionTarget, Model, Record
 from vocabulary.bound import Rung
+from vocabulary.families import records_needed
 
 WORKER_SILENT = "the worker stopped answering before it finished"
 LONGEST_BACKOFF = timedelta(minutes=10)
@@ -45,8 +47,17 @@ class Claim:
     dataset_digest: str
     never_seen_digest: str | None
     forgotten: Sequence[int]
+    record_count: int
+    """Records of the current version."""
+    records_needed: int
+    """Records that a model of this family and configuration needs."""
     requests: Sequence[tuple[uuid.UUID, str]]
     """Deletion ids, each with its request id for the logs."""
+
+    @property
+    def ends_model(self) -> bool:
+        """Whether the batch leaves no records, or too few: then the model is destroyed."""
+        return self.record_count - len(self.forgotten) < self.records_needed
 
 
 @dataclass(frozen=True)
@@ -207,6 +218,8 @@ def _make_claim(session: Session, model: Model, batch: Batch) -> Claim:
         dataset_digest=version.dataset_digest,
         never_seen_digest=model.never_seen_digest,
         forgotten=session.scalars(forgotten).all(),
+        record_count=version.record_count,
+        records_needed=records_needed(model.family, model.config),
         requests=list(requests),
     )
 
@@ -231,7 +244,7 @@ def end_batch(session: Session, batch_id: uuid.UUID, status: BatchStatus, failur
     ended: Batch | None = session.scalar(
         update(Batch)
         .where(Batch.id == batch_id, Batch.status == BatchStatus.RUNNING)
-        .values(status=status, finished_at=now(), failure=failure)
+        .values(status=status, finished_at=CLOCK, failure=failure)
         .returning(Batch)
     )
     if ended is None:

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.store import audit
-from service.store.access.identities import forget_subjects
 from service.store.artifacts.erasure import schedule_erasure
 from service.store.artifacts.store import adopt
+from service.store.batches.erasure import erase
 from service.store.batches.lifecycle import Claim, end_batch, in_batch
 from service.store.certificates.issuance import complete_and_certify
 from service.store.certificates.statements import Evidence, Forgetting
+from service.store.certificates.verification import log_and_verify
 from service.store.clock import current_time
 from service.store.datasets.tree import DatasetTree
 from service.store.deletions.lifecycle import refresh
 from service.store.dialect import allow_long_work
 from service.store.errors import PolicyMissed
-from service.store.log.sequencing import sequence_entries
 from service.store.models.registry import current_version
 from service.store.signing.keys import require_active
 from service.store.signing.statements import StatementSigner
@@ -91,10 +91,9 @@ def publish(
         erasure=erasure,
     )
     certified = complete_and_certify(session, batch.id, forgetting, signer)
-    _erase(session, claim, batch.worker)
+    erase(session, batch, in_batch(claim.model_id, claim.batch_id))
     refresh(session, certified)
-    sequence_entries(session, signer)
-    return list(certified.values())
+    return log_and_verify(session, signer, certified.values())
 
 
 def _require_policy(policy: Mapping[str, Any], evidence: Evidence) -> tuple[Bound, Effects]:
@@ -159,12 +158,3 @@ def _schedule_erasure(
     """Schedule the destruction of the model's other files. Superseded posteriors may be retained for a while."""
     retained = {after.posterior_digest, after.dataset_digest, model.never_seen_digest or ""}
     return schedule_erasure(session, before, retained, after.created_at + timedelta(seconds=retention_seconds))
-
-
-def _erase(session: Session, claim: Claim, worker: str) -> None:
-    """Delete the links from records to subjects, and keys of subjects without records. The data set is already new."""
-    forgotten = in_batch(claim.model_id, claim.batch_id)
-    subject_ids = session.scalars(select(Record.subject_id).distinct().where(forgotten)).all()
-    session.execute(delete(Record).where(forgotten).execution_options(synchronize_session=False))
-    keys = forget_subjects(session, subject_ids)
-    audit.record(session, worker, "records.erased", claim.model_id, records=len(claim.forgotten), keys_destroyed=keys)

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from service.store.batches.due import has_due_deletions
 from service.store.dialect import chunks
-from service.store.models.registry import current_version
+from service.store.models.registry import count_records
 from service.store.states import DeletionStatus
 from service.store.tables import Deletion, DeletionRecord, DeletionSubject, DeletionTarget, Record
 
@@ -46,7 +46,7 @@ def select_deletions(
 ) -> Selection:
     """Select and lock the next batch's deletions. The caller holds the model's row and refreshes what is selected."""
     already_erased: list[DeletionTarget] = []
-    most_records = limits.largest_fraction * current_version(session, model_id).record_count
+    record_count = count_records(session, model_id)
     while targets := _candidates(session, model_id, now, window_seconds, limits.most_deletions):
         remaining = remaining_records(session, model_id, [target.deletion_id for target in targets])
         for target in targets:
@@ -56,7 +56,9 @@ def select_deletions(
         session.flush()
         workable = [target for target in targets if target.status == DeletionStatus.PENDING]
         if workable:
-            fitting = _take_fitting(workable, remaining, limits.most_deletions, most_records)
+            if len(set().union(*remaining.values())) == record_count:
+                return Selection(workable, already_erased)  # the model is destroyed, so no limit on computing applies
+            fitting = _take_fitting(workable, remaining, limits.most_deletions, limits.largest_fraction * record_count)
             return Selection(fitting, already_erased)
     return Selection([], already_erased)
 

@@ -6,7 +6,9 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
+from pydantic import Field, TypeAdapter
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
@@ -14,7 +16,17 @@ from service.store.models import registry
 from service.store.paging import Page, Position, Window, make_page, newest_first
 from service.store.tables import Certificate
 from vocabulary.bound import Rung
-from vocabulary.certificate import Bundle, CertificatePredicate, CertificateStatement
+from vocabulary.certificate import (
+    Bundle,
+    CertificatePredicate,
+    CertificateStatement,
+    DestructionPredicate,
+    DestructionStatement,
+)
+
+_CERTIFICATE: TypeAdapter[CertificateStatement | DestructionStatement] = TypeAdapter(
+    Annotated[CertificateStatement | DestructionStatement, Field(discriminator="predicateType")]
+)
 
 
 @dataclass(frozen=True)
@@ -33,17 +45,20 @@ class CertifiedBound:
     """A certificate's row and its signed statement."""
 
     certificate: Certificate
-    predicate: CertificatePredicate
+    predicate: CertificatePredicate | DestructionPredicate
 
     @property
-    def last_rung(self) -> Rung:
-        """The rung whose result was published: a worker stops at the first one that meets the policy."""
-        return self.predicate.rungs[-1]
+    def last_rung(self) -> Rung | None:
+        """The rung whose result was published: a worker stops at the first one that meets the policy.
+
+        None for a destruction, which tries none.
+        """
+        return self.predicate.rungs[-1] if isinstance(self.predicate, CertificatePredicate) else None
 
 
 @dataclass(frozen=True)
 class ModelBounds:
-    """Summary of a model's certificates; None where it has none."""
+    """Summary of a model's certificates; None where it has none. Those of a destruction count, but have no bound."""
 
     model_id: uuid.UUID
     name: str
@@ -68,10 +83,10 @@ def find_model_bounds_page(session: Session, window: Window) -> Page[ModelBounds
     return Page(_aggregate(session, names), models.end)
 
 
-def signed_predicate(bundle: str) -> CertificatePredicate:
+def signed_predicate(bundle: str) -> CertificatePredicate | DestructionPredicate:
     """Return what a certificate states. Its signature is not checked: the row is ours, and `lethe verify` checks it."""
     payload = Bundle.model_validate_json(bundle).envelope.decode_payload()
-    return CertificateStatement.model_validate_json(payload).predicate
+    return _CERTIFICATE.validate_json(payload).predicate
 
 
 def _matching(bound_filter: BoundFilter) -> Select[Certificate]:
@@ -117,7 +132,7 @@ def _medians(session: Session, model_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID
             func.row_number().over(partition_by=Certificate.model_id, order_by=Certificate.epsilon).label("rank"),
             func.count().over(partition_by=Certificate.model_id).label("count"),
         )
-        .where(Certificate.model_id.in_(model_ids))
+        .where(Certificate.model_id.in_(model_ids), Certificate.epsilon.is_not(None))
         .subquery()
     )
     rows = session.execute(

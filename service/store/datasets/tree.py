@@ -77,6 +77,15 @@ class DatasetTree:
             raise ValueError("a record to be proved forgotten is not in the data set")
         return sorted(positions.tolist())
 
+    def prove_present(self, records: Collection[int]) -> tuple[list[bytes], PresenceProof]:
+        """Return the commitments of records, ascending, and the proof that they are in the data set.
+
+        Raises ValueError unless all are.
+        """
+        positions = self.positions_of(records)
+        proof = PresenceProof(places=positions, proof=self.prove(positions))
+        return [self.commitment(position) for position in positions], proof
+
     def prove(self, positions: Iterable[int]) -> list[str]:
         """Return the hashes that lead from the commitments at these positions to the root.
 
@@ -94,13 +103,12 @@ class DatasetTree:
 
 def prove_forgotten(before: DatasetTree, after: DatasetTree, records: Collection[int]) -> ForgottenProof:
     """Prove that records were in one data set and are not in the other. Raises ValueError if that is false."""
-    positions = before.positions_of(records)
-    forgotten = [before.commitment(position) for position in positions]
+    forgotten, present = before.prove_present(records)
     neighbours = sorted({position for commitment in forgotten for position in _neighbours(after, commitment)})
     around = [Neighbour(position=position, commitment=after.commitment(position).hex()) for position in neighbours]
     return ForgottenProof(
         commitments=[commitment.hex() for commitment in forgotten],
-        before=PresenceProof(places=positions, proof=before.prove(positions)),
+        before=present,
         after=AbsenceProof(neighbours=around, proof=after.prove(neighbours)),
     )
 

@@ -7,18 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, insert, select
+from sqlalchemy import and_, insert, or_, select
 from sqlalchemy.orm import Session
 
 from service.store import audit
 from service.store.access.identities import ensure_subjects
+from service.store.access.secret_checks import CheckValue, require_match
 from service.store.artifacts.store import ArtifactStore, adopt, write_ahead
 from service.store.database import Database
 from service.store.datasets.dataset import Dataset, load_arrays, parse_dataset_upload
 from service.store.datasets.layouts import check_posterior, check_row_count, check_rows
 from service.store.datasets.tensor_files import Content, Piece
 from service.store.datasets.tree import DatasetTree
-from service.store.errors import DiskFull, InvalidRegistration, NotFound
+from service.store.errors import DiskFull, Gone, InvalidRegistration, NotFound
 from service.store.models import policies
 from service.store.paging import Page, Position, Window, make_page, newest_first
 from service.store.states import Device
@@ -43,6 +44,8 @@ class Registration:
     device: Device = Device.CPU
     layout: Layout = UNKNOWN_LAYOUT
     """Expected tensor shapes; unknown for families whose code is installed only on the workers."""
+    identity_check: CheckValue | None = None
+    """Check value of the keys that made the lookups."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ def register(database: Database, artifacts: ArtifactStore, registration: Registr
     posterior_digest, dataset_digest = digests["posterior"], digests["dataset"]
     never_seen_digest = digests.get("never_seen")
     with database.writing() as session:
+        if registration.identity_check is not None:
+            require_match(session, registration.identity_check)
         _add_model(session, model_id, registration, never_seen_digest)
         session.add(
             Version(
@@ -103,13 +108,36 @@ def find_model(session: Session, model_id: uuid.UUID) -> Model:
     return model
 
 
+def require_existing(model: Model) -> None:
+    """Raises Gone if the model was destroyed."""
+    if model.destroyed_at is not None:
+        raise Gone(
+            f"model {model.id} was destroyed at {model.destroyed_at:%Y-%m-%d %H:%M:%S} UTC, when its last records were "
+            "deleted; the certificates of those deletions say so. Register a new model"
+        )
+
+
 def current_version(session: Session, model_id: uuid.UUID) -> Version:
     return session.scalars(select(Version).where(Version.model_id == model_id, Version.superseded_at.is_(None))).one()
 
 
+def last_version(session: Session, model_id: uuid.UUID) -> Version:
+    """Return the current version, or that of a destroyed model's end."""
+    newest = select(Version).where(Version.model_id == model_id).order_by(Version.number.desc()).limit(1)
+    return session.scalars(newest).one()
+
+
+def count_records(session: Session, model_id: uuid.UUID) -> int:
+    """Return the number of records of the current version; 0 if the model was destroyed."""
+    current = select(Version.record_count).where(Version.model_id == model_id, Version.superseded_at.is_(None))
+    return session.scalar(current) or 0
+
+
 def find_model_page(session: Session, window: Window) -> Page[tuple[Model, Version]]:
-    """Return models with their current versions, newest first."""
-    query = select(Model, Version).join(Version, and_(Version.model_id == Model.id, Version.superseded_at.is_(None)))
+    """Return models with their last versions, newest first."""
+    # A model is destroyed at the time at which its last version is superseded.
+    is_last = or_(Version.superseded_at.is_(None), Version.superseded_at == Model.destroyed_at)
+    query = select(Model, Version).join(Version, and_(Version.model_id == Model.id, is_last))
     rows = [
         (model, version) for model, version in session.execute(newest_first(query, Model.created_at, Model.id, window))
     ]
@@ -132,6 +160,7 @@ def change_policy(session: Session, model_id: uuid.UUID, policy: dict[str, Any],
     model = session.scalar(select(Model).where(Model.id == model_id).with_for_update())
     if model is None:
         raise NotFound(f"model {model_id} not found")
+    require_existing(model)
     if model.policy != policy:
         policies.freeze(session, model_id, model.policy)
         audit.record(session, actor, "policy.changed", model_id, old=model.policy, new=policy)
