@@ -16,7 +16,8 @@ from pathlib import Path
 from lethe.verify.checkpoints import Checkpoint, open_checkpoint
 from lethe.verify.keys import KeyRing, load_keys
 from lethe.verify.merkle import leaf_hash, node_hash
-from lethe.verify.reading import Rejected, parse_object, text_at
+from lethe.verify.reading import Rejected, text_at
+from lethe.verify.strict_json import parse_object
 
 ENTRIES, CHECKPOINTS, KEYS = "entries.ndjson", "checkpoints", "keys.json"
 NOTE = re.compile(r"[^\n]+\n\d+\n[^\n]+\n\n(?:\u2014 [^\n]+\n)+")

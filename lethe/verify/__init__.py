@@ -7,7 +7,7 @@ erased data.
 `lethe verifier` writes this folder into one file that runs by itself: `python lethe-verify.pyz CERTIFICATE --key KEYS`.
 """
 
-from .bundle import Verified, verify
+from .bundle import Unconfirmed, Verified, verify
 from .reading import Rejected
 
-__all__ = ["Rejected", "Verified", "verify"]
+__all__ = ["Rejected", "Unconfirmed", "Verified", "verify"]

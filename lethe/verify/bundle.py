@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from .keys import Key, KeyRing, load_keys
-from .log import check_log
-from .reading import Rejected, decode_base64, is_signed, object_at, parse_object, text_at, time_at
-from .statements import KINDS, check_posterior
+from .confirmation import find_missing
+from .keys import STATEMENTS, Key, KeyRing, load_keys
+from .log import Place, find_place, require_origin
+from .reading import Rejected, decode_base64, is_signed, list_at, object_at, text_at, time_at
+from .statements import KINDS, Kind, check_posterior, sentences_not_proved
+from .strict_json import parse_object
 
 BUNDLE_FORMAT = "lethe-bundle-v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 MAX_BUNDLE_BYTES = 64 << 20
+NAME_NOT_PROVED = "The name of the log was not compared with anything: the keys were given without it."
 
 
 @dataclass(frozen=True)
@@ -24,22 +28,31 @@ class Verified:
 
     kind: str
     checks: tuple[str, ...]
+    not_proved: tuple[str, ...]
     predicate: Mapping[str, Any]
     content: bytes
 
-    @property
-    def not_proved(self) -> list[str]:
-        return [*self.predicate.get("bound", {}).get("not_proved", []), *self.predicate.get("not_proved", [])]
-
     def facts(self) -> dict[str, Any]:
         """Return the result as JSON values."""
+        return {"verified": True, "outcome": "verified", **self.findings()}
+
+    def findings(self) -> dict[str, Any]:
+        """Return what was found, without the outcome."""
         return {
-            "verified": True,
             "kind": self.kind,
             "checks": self.checks,
             "not_proved": self.not_proved,
             "predicate": self.predicate,
         }
+
+
+class Unconfirmed(Rejected):
+    """Nothing is wrong, but evidence is missing. The message says which, and how to get it."""
+
+    def __init__(self, missing: str, so_far: Verified) -> None:
+        super().__init__(missing)
+        self.so_far = so_far
+        """All checks that could be made; they passed."""
 
 
 def verify(
@@ -48,14 +61,18 @@ def verify(
     posterior: bytes | None = None,
     later: bytes | None = None,
     witnesses: Sequence[str] = (),
+    origin: str | None = None,
+    now: datetime | None = None,
 ) -> Verified:
-    """Verify a bundle. Raises Rejected.
+    """Verify a bundle. Raises Rejected, or Unconfirmed (a kind of it) if only evidence is missing; nothing else.
 
     `keys` is the list of keys that Lethe publishes (JSON), or one or more public keys (PEM). `posterior` is the model
     file to compare with the certificate. `later` is a consistency proof from the bundle's checkpoint to a later one,
     from `/api/v1/log/proof/consistency`. `witnesses` are the keys of witnesses that must have cosigned the checkpoint.
+    `origin` is the name of the log, if it is known from elsewhere than `keys`. `now` decides only whether a promised
+    entry is overdue.
     """
-    ring = load_keys(keys)
+    ring = load_keys(keys, origin)
     bundle = _open_bundle(content)
     key, payload = _check_signature(object_at(bundle, "envelope"), ring)
     statement = _open_statement(payload)
@@ -63,16 +80,41 @@ def verify(
     if kind is None:
         raise Rejected("this verifier does not know this kind of statement; use a newer one")
     predicate = object_at(statement, "predicate")
+    key.require_trusted(time_at(predicate, kind.signed_at))
     checks = [
         "the file is a Lethe bundle in canonical form",
-        f"signed by key {key.key_id}{key.trusted_at(time_at(predicate, kind.signed_at))}",
+        f"signed by key {key.key_id}",
         f"the statement is a {kind.name}",
         *kind.check(statement, predicate),
-        *check_log(bundle, kind, predicate, payload, ring, witnesses, later),
     ]
+    place = _find_place(bundle, kind, predicate, payload, ring, witnesses, later)
+    if place is not None:
+        key.require_trusted(place.at)
+        checks += place.checks
     if posterior is not None:
         checks.append(check_posterior(statement, posterior))
-    return Verified(kind.name, tuple(checks), predicate, content)
+    not_proved = [*sentences_not_proved(predicate), *([NAME_NOT_PROVED] if ring.origin is None else [])]
+    verified = Verified(kind.name, tuple(checks), tuple(not_proved), predicate, content)
+    if missing := find_missing(place, key, kind, predicate, now):
+        raise Unconfirmed(missing, verified)
+    return verified
+
+
+def _find_place(
+    bundle: Mapping[str, Any],
+    kind: Kind,
+    predicate: Mapping[str, Any],
+    payload: bytes,
+    ring: KeyRing,
+    witnesses: Sequence[str],
+    later: bytes | None,
+) -> Place | None:
+    require_origin(predicate, ring.origin)
+    if "log" in bundle:
+        return find_place(object_at(bundle, "log"), kind, predicate, payload, ring, witnesses, later)
+    if kind.is_always_logged:
+        raise Rejected("the bundle does not show its place in the log; download it again")
+    return None
 
 
 def _open_bundle(content: bytes) -> Mapping[str, Any]:
@@ -80,7 +122,7 @@ def _open_bundle(content: bytes) -> Mapping[str, Any]:
         raise Rejected("the file is too large to be a bundle")
     bundle = parse_object(content, "the file")
     canonical = json.dumps(bundle, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    if canonical.encode(errors="replace") != content:  # "replace" changes lone surrogates, so they are rejected
+    if canonical.encode() != content:
         raise Rejected("the file is not in canonical form: it was changed or reformatted after it was issued")
     if set(bundle) - {"log"} != {"format", "envelope"} or bundle["format"] != BUNDLE_FORMAT:
         raise Rejected(f"the file is not a bundle of format {BUNDLE_FORMAT}")
@@ -100,6 +142,8 @@ def _check_signature(envelope: Mapping[str, Any], ring: KeyRing) -> tuple[Key, b
     signature = decode_base64(text_at(signatures[0], "sig"), "signature")
     if not is_signed(key.public, signature, pre_authentication_encoding(PAYLOAD_TYPE, payload)):
         raise Rejected("the signature does not match the content: one of them was changed")
+    if not key.may_sign(STATEMENTS):
+        raise Rejected("the bundle is signed by a key that is not for statements")
     return key, payload
 
 
@@ -110,6 +154,7 @@ def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
 
 def _open_statement(payload: bytes) -> Mapping[str, Any]:
     statement = parse_object(payload, "the signed payload")
-    if statement.get("_type") != STATEMENT_TYPE or not isinstance(statement.get("subject"), list):
+    if statement.get("_type") != STATEMENT_TYPE:
         raise Rejected("the signed payload is not an in-toto statement")
+    list_at(statement, "subject")
     return statement

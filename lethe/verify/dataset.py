@@ -21,14 +21,14 @@ def check_forgotten(predicate: Mapping[str, Any]) -> str:
     size = whole_at(dataset, "records")
     if size != whole_at(counts, "after"):
         raise Rejected(SIZES_DIFFER)
-    neighbours = {whole_at(item, "place"): hash_at(item, "commitment") for item in list_at(after, "neighbours")}
-    _check_leaves(dataset, neighbours, after, "after")
-    neighbour_positions = sorted(neighbours)
-    neighbour_commitments = [neighbours[position] for position in neighbour_positions]
-    if not _is_ascending(neighbour_commitments):
+    neighbours = list_at(after, "neighbours")
+    positions = [whole_at(neighbour, "place") for neighbour in neighbours]
+    neighbour_commitments = [hash_at(neighbour, "commitment") for neighbour in neighbours]
+    if not _is_ascending(positions) or not _is_ascending(neighbour_commitments):
         raise Rejected("the records of the data set after are not in ascending order")
+    _check_leaves(dataset, dict(zip(positions, neighbour_commitments, strict=True)), after, "after")
     for commitment in commitments:
-        _check_gap(neighbour_positions, neighbour_commitments, size, commitment)
+        _check_gap(positions, neighbour_commitments, size, commitment)
     return f"{len(commitments)} records of this deletion were in the data set before and are not in the one after"
 
 
@@ -42,20 +42,20 @@ def check_present(predicate: Mapping[str, Any]) -> list[bytes]:
     if whole_at(dataset, "records") != whole_at(counts, "before"):
         raise Rejected(SIZES_DIFFER)
     positions = [whole_at({"place": position}, "place") for position in list_at(before, "places")]
-    if len(positions) != len(commitments):
-        raise Rejected("the number of forgotten records differs from the number of their places")
+    if len(positions) != len(commitments) or not _is_ascending(positions):
+        raise Rejected("the places of the forgotten records are not as many, or not in ascending order")
     _check_leaves(dataset, dict(zip(positions, commitments, strict=True)), before, "before")
     return commitments
 
 
-def _is_ascending(hashes: Sequence[bytes]) -> bool:
-    return all(first < second for first, second in pairwise(hashes))
+def _is_ascending(items: Sequence[bytes] | Sequence[int]) -> bool:
+    return all(first < second for first, second in pairwise(items))
 
 
 def _check_leaves(side: Mapping[str, Any], leaves: Mapping[int, bytes], proven: Mapping[str, Any], name: str) -> None:
     """Check that the leaves are at these positions of the tree with the data set's root."""
     size, proof = whole_at(side, "records"), iter(hashes_at(proven, "proof"))
-    if not leaves or min(leaves) < 0 or max(leaves) >= size:
+    if not leaves or max(leaves) >= size:
         raise Rejected(f"a record is outside the data set {name}")
     root = _subtree(0, size, {position: leaf_hash(leaf) for position, leaf in leaves.items()}, sorted(leaves), proof)
     if root != hash_at(side, "root") or next(proof, None) is not None:

@@ -1,64 +1,100 @@
-"""Place of a statement in the log."""
+"""A statement's place in the log: its entry, the proof that the entry is in the tree, and the signed checkpoint."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from .checkpoints import Checkpoint, open_checkpoint
 from .keys import KeyRing
 from .merkle import is_consistent, leaf_hash, root_from_inclusion
-from .reading import Rejected, hashes_at, object_at, parse_object, text_at, time_at, whole_at
+from .reading import Rejected, hash_at, hashes_at, object_at, text_at, time_at, whole_at
 from .statements import Kind
+from .strict_json import parse_object
+
+MAX_LATER_BYTES = 1 << 20
 
 
-def check_log(
-    bundle: Mapping[str, Any],
+@dataclass(frozen=True)
+class Place:
+    """Where the log holds a statement."""
+
+    at: datetime
+    """Date of the entry."""
+    index: int
+    checkpoint: Checkpoint
+    later: Checkpoint | None
+    """A later checkpoint that continues it."""
+
+    @property
+    def checks(self) -> list[str]:
+        first = self.checkpoint
+        inclusion = f"entry {self.index} of the log {first.origin} at {first.size} entries records it"
+        consistency = (
+            [f"the log at {self.later.size} entries (key {self.later.key.key_id[:12]}) is consistent with it"]
+            if self.later
+            else []
+        )
+        return [inclusion, *map(str, first.cosignatures), *consistency]
+
+
+def find_place(
+    log: Mapping[str, Any],
     kind: Kind,
     predicate: Mapping[str, Any],
     payload: bytes,
     ring: KeyRing,
     witnesses: Sequence[str],
     later: bytes | None,
-) -> list[str]:
-    if "log" not in bundle:
-        if kind.is_always_logged or later is not None or witnesses:
-            raise Rejected("the bundle does not show its place in the log; download it again")
-        return ["not yet in the log; download it again in a few seconds"]
-    log = object_at(bundle, "log")
+) -> Place:
+    """Check the bundle's member `log`, and that it belongs to this statement."""
     if set(log) != {"checkpoint", "entry", "index", "proof"}:
         raise Rejected("the bundle's place in the log does not have the expected members")
     text, index = text_at(log, "entry").encode(), whole_at(log, "index")
     checkpoint = open_checkpoint(text_at(log, "checkpoint"), ring, witnesses)
-    entry = _check_entry(text, kind, predicate, payload)
-    trust = checkpoint.key.trusted_at(time_at(entry, "at"))
+    require_origin(predicate, checkpoint.origin)
+    at = _check_entry(text, kind, predicate, payload)
+    checkpoint.key.require_trusted(at)
     if root_from_inclusion(leaf_hash(text), index, checkpoint.size, hashes_at(log, "proof")) != checkpoint.root:
         raise Rejected("the proof does not lead from the entry to the root of the log")
-    inclusion = f"entry {index} of the log {checkpoint.origin} at {checkpoint.size} entries records it{trust}"
-    consistency = [] if later is None else [_check_later(checkpoint, later, ring)]
-    return [inclusion, *checkpoint.cosignatures, *consistency]
+    return Place(at, index, checkpoint, None if later is None else _open_later(checkpoint, later, ring))
 
 
-def _check_entry(text: bytes, kind: Kind, predicate: Mapping[str, Any], payload: bytes) -> Mapping[str, Any]:
-    """Check that the entry is that of this statement."""
+def require_origin(predicate: Mapping[str, Any], origin: str | None) -> None:
+    """Check that the statement names this log. Earlier certificates name none."""
+    if "log" in predicate and origin is not None and text_at(object_at(predicate, "log"), "origin") != origin:
+        raise Rejected(f"the statement is of another log than {origin!r}")
+
+
+def _check_entry(text: bytes, kind: Kind, predicate: Mapping[str, Any], payload: bytes) -> datetime:
+    """Check that the entry is that of this statement, and return its date."""
     entry = parse_object(text, "the entry in the log")
-    details = object_at(entry, "details")
+    details, at = object_at(entry, "details"), time_at(entry, "at")
     if (entry.get("action"), entry.get("concerns")) != (kind.action, text_at(predicate, kind.concerns)):
         raise Rejected(f"the entry in the log is not that of this {kind.name}")
-    if kind.action == "deletion.received":
-        if object_at(predicate, "log").get("leaf") != leaf_hash(text).hex():
+    if kind.promises_entry:
+        if hash_at(object_at(predicate, "log"), "leaf") != leaf_hash(text):
             raise Rejected("the entry in the log is not the one that the receipt promised")
     elif details.get("statement") != hashlib.sha256(payload).hexdigest():
         raise Rejected("the entry in the log is of another statement")
-    return entry
+    if at < time_at(predicate, kind.signed_at):
+        raise Rejected("the entry in the log is dated before the statement")
+    return at
 
 
-def _check_later(checkpoint: Checkpoint, later: bytes, ring: KeyRing) -> str:
+def _open_later(checkpoint: Checkpoint, later: bytes, ring: KeyRing) -> Checkpoint:
+    if len(later) > MAX_LATER_BYTES:
+        raise Rejected("the proof of a later checkpoint is too large")
     proof = parse_object(later, "the proof of a later checkpoint")
     newer = open_checkpoint(text_at(proof, "checkpoint"), ring)
     if newer.origin != checkpoint.origin or newer.size < checkpoint.size:
         raise Rejected("the later checkpoint is of another log, or is not later")
     if not is_consistent(checkpoint.size, checkpoint.root, newer.size, newer.root, hashes_at(proof, "proof")):
-        raise Rejected("the log was rewritten: the later checkpoint does not continue the one in the bundle")
-    return f"the log at {newer.size} entries (key {newer.key.key_id[:12]}) is consistent with it"
+        raise Rejected(
+            f"the proof does not lead from the bundle's {checkpoint.size} entries to the later checkpoint: "
+            f"it was asked for with another size than old={checkpoint.size}, or the log was rewritten"
+        )
+    return newer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,6 +13,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 HEX_HASH = re.compile(r"[0-9a-f]{64}")
+TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})")
+"""RFC 3339, with `T`, an offset and up to six decimals."""
 
 
 class Rejected(Exception):
@@ -26,16 +27,6 @@ def is_signed(key: Ed25519PublicKey, signature: bytes, message: bytes) -> bool:
     except InvalidSignature:
         return False
     return True
-
-
-def parse_object(content: bytes, description: str) -> Mapping[str, Any]:
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError):
-        raise Rejected(f"{description} is not JSON") from None
-    if not isinstance(value, dict):
-        raise Rejected(f"{description} is not a JSON object")
-    return value
 
 
 def decode_base64(text: str, description: str) -> bytes:
@@ -66,9 +57,12 @@ def text_at(parent: Mapping[str, Any], name: str) -> str:
     value = parent.get(name)
     if not isinstance(value, str):
         raise Rejected(f"{name} is missing")
-    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-        raise Rejected(f"{name} is not text")
     return value
+
+
+def texts_at(parent: Mapping[str, Any], name: str) -> Sequence[str]:
+    """Return a list of texts, empty if the member is absent."""
+    return [text_at({name: value}, name) for value in list_at(parent, name)] if name in parent else []
 
 
 def number_at(parent: Mapping[str, Any], name: str) -> float:
@@ -80,24 +74,28 @@ def number_at(parent: Mapping[str, Any], name: str) -> float:
 
 def whole_at(parent: Any, name: str) -> int:
     value = parent.get(name) if isinstance(parent, dict) else None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
         raise Rejected(f"{name} is not a whole number")
     return value
 
 
 def time_at(parent: Mapping[str, Any], name: str) -> datetime:
+    """Return a time in UTC."""
+    text = text_at(parent, name)
     try:
-        time = datetime.fromisoformat(text_at(parent, name))
-    except ValueError:
-        raise Rejected(f"{name} is not a time") from None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+        if TIME.fullmatch(text):
+            return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise Rejected(f"{name} is not a time")
 
 
 def digest_of(subject: Any) -> str:
-    digest = subject.get("digest", {}).get("sha256") if isinstance(subject, dict) else None
-    if not isinstance(digest, str) or not HEX_HASH.fullmatch(digest):
+    digest = subject.get("digest") if isinstance(subject, dict) else None
+    value = digest.get("sha256") if isinstance(digest, dict) else None
+    if not isinstance(value, str) or not HEX_HASH.fullmatch(value):
         raise Rejected("a subject of the statement has no SHA-256")
-    return digest
+    return value
 
 
 def hash_at(parent: Any, name: str) -> bytes:

@@ -9,25 +9,46 @@ from datetime import datetime
 from typing import Any
 
 from .dataset import check_forgotten, check_present
-from .reading import Rejected, digest_of, hash_at, list_at, number_at, object_at, text_at, time_at, whole_at
+from .erasure import check_erasure
+from .reading import (
+    Rejected,
+    digest_of,
+    hash_at,
+    hashes_at,
+    number_at,
+    object_at,
+    text_at,
+    texts_at,
+    time_at,
+    whole_at,
+)
 
 LEVELS = ("estimated", "proved", "retrained")
 """Ordered from the weakest to the strongest."""
 
 
 def _check_receipt(statement: Mapping[str, Any], predicate: Mapping[str, Any]) -> list[str]:
-    received = time_at(predicate, "received_at")
-    digest = hashlib.sha256("\n".join(predicate.get("subjects", [])).encode()).hexdigest()
-    if [digest_of(subject) for subject in statement["subject"]] != [digest]:
-        raise Rejected("the digest of the statement's subject does not match the commitments")
-    return [f"deletion {text_at(predicate, 'deletion')} was received at {received.isoformat()}"]
+    promise = object_at(predicate, "log")
+    hash_at(promise, "leaf")
+    seconds = whole_at(promise, "within_seconds")
+    entry = f"an entry in the log {text_at(promise, 'origin')} is promised within {seconds} seconds of receipt"
+    return [_check_request(statement, predicate), entry]
 
 
 def _check_absence(statement: Mapping[str, Any], predicate: Mapping[str, Any]) -> list[str]:
     _, issued = _times(predicate)
-    models = number_at(predicate, "models_in_store")
-    absence = f"none of {models:.0f} models held a record of its subjects, certified {issued.isoformat()}"
-    return [*_check_receipt(statement, predicate), absence]
+    models = whole_at(predicate, "models_in_store")
+    absence = f"none of {models} models held a record of its subjects, certified {issued.isoformat()}"
+    return [_check_request(statement, predicate), absence]
+
+
+def _check_request(statement: Mapping[str, Any], predicate: Mapping[str, Any]) -> str:
+    received = time_at(predicate, "received_at")
+    commitments = hashes_at(predicate, "subjects") if "subjects" in predicate else []
+    digest = hashlib.sha256("\n".join(commitment.hex() for commitment in commitments).encode()).hexdigest()
+    if [digest_of(subject) for subject in statement["subject"]] != [digest]:
+        raise Rejected("the digest of the statement's subject does not match the commitments")
+    return f"deletion {text_at(predicate, 'deletion')} was received at {received.isoformat()}"
 
 
 def _check_certificate(statement: Mapping[str, Any], predicate: Mapping[str, Any]) -> list[str]:
@@ -41,7 +62,17 @@ def _check_certificate(statement: Mapping[str, Any], predicate: Mapping[str, Any
         _check_records(object_at(predicate, "records")),
         check_forgotten(predicate),
         _check_bound(object_at(predicate, "bound"), object_at(predicate, "policy")),
+        *_check_files(predicate, before, after),
     ]
+
+
+def _check_files(predicate: Mapping[str, Any], before: str, after: str) -> list[str]:
+    """Check the other files of the model, which earlier certificates do not list."""
+    if "erasure" not in predicate:
+        return []
+    datasets = object_at(predicate, "dataset")
+    digests = (hash_at(object_at(datasets, side), "digest").hex() for side in ("before", "after"))
+    return [check_erasure(predicate, *zip((before, after), digests, strict=True))]
 
 
 def _check_destruction(statement: Mapping[str, Any], predicate: Mapping[str, Any]) -> list[str]:
@@ -50,21 +81,13 @@ def _check_destruction(statement: Mapping[str, Any], predicate: Mapping[str, Any
         raise Rejected("a certificate of destruction must name the last version of the model alone")
     last = digest_of(statement["subject"][0])
     dataset = hash_at(object_at(object_at(predicate, "dataset"), "before"), "digest").hex()
-    destroyed = _erased_files(predicate)
-    if not {last, dataset} <= destroyed:
-        raise Rejected("the last version and its data set are not among the files that were or will be destroyed")
     return [
         f"deletion {text_at(predicate, 'deletion')}, received {received.isoformat()}, certified {issued.isoformat()}",
-        f"the model was destroyed: version {last[:12]} was its last, {len(destroyed)} files are gone or due",
+        f"the model was destroyed: version {last[:12]} was its last",
+        check_erasure(predicate, before=(last, dataset), after=()),
         _check_emptied(object_at(predicate, "records")),
         f"{len(check_present(predicate))} records of this deletion were in its data set",
     ]
-
-
-def _erased_files(predicate: Mapping[str, Any]) -> set[str]:
-    """Return the digests of the files that were destroyed or are due for destruction."""
-    erasure = object_at(predicate, "erasure")
-    return {hash_at(file, "digest").hex() for name in ("destroyed", "scheduled") for file in list_at(erasure, name)}
 
 
 def _times(predicate: Mapping[str, Any]) -> tuple[datetime, datetime]:
@@ -75,10 +98,10 @@ def _times(predicate: Mapping[str, Any]) -> tuple[datetime, datetime]:
 
 
 def _check_records(records: Mapping[str, Any]) -> str:
-    before, after, forgotten = (number_at(records, name) for name in ("before", "after", "forgotten_in_batch"))
-    if forgotten <= 0 or after <= 0 or before - after != forgotten:
+    before, after, forgotten = (whole_at(records, name) for name in ("before", "after", "forgotten_in_batch"))
+    if forgotten == 0 or after == 0 or before - after != forgotten:
         raise Rejected("the record counts do not add up")
-    return f"records {before:.0f} -> {after:.0f}: {forgotten:.0f} forgotten in this batch"
+    return f"records {before} -> {after}: {forgotten} forgotten in this batch"
 
 
 def _check_emptied(records: Mapping[str, Any]) -> str:
@@ -125,6 +148,12 @@ def check_posterior(statement: Mapping[str, Any], posterior: bytes) -> str:
     return f"the model file matches that version (sha256 {digest[:12]})"
 
 
+def sentences_not_proved(predicate: Mapping[str, Any]) -> list[str]:
+    """Return what the statement itself says that it does not show."""
+    bound = predicate.get("bound")
+    return [*(texts_at(bound, "not_proved") if isinstance(bound, dict) else ()), *texts_at(predicate, "not_proved")]
+
+
 @dataclass(frozen=True)
 class Kind:
     name: str
@@ -135,18 +164,29 @@ class Kind:
     """Action of its entry in the log."""
     concerns: str
     """Member whose value its entry in the log concerns."""
-    is_always_logged: bool = False
+    is_always_logged: bool = True
+    """Whether it is signed only together with its place in the log."""
+    promises_entry: bool = False
+    """Whether it names the hash of its entry, instead of the entry naming its hash."""
 
 
 KINDS = {
-    "urn:lethe:receipt:v1": Kind("receipt", _check_receipt, "received_at", "deletion.received", "deletion"),
+    "urn:lethe:receipt:v1": Kind(
+        "receipt",
+        _check_receipt,
+        "received_at",
+        "deletion.received",
+        "deletion",
+        is_always_logged=False,
+        promises_entry=True,
+    ),
     "urn:lethe:absence:v1": Kind(
-        "certificate of absence", _check_absence, "issued_at", "absence.certified", "deletion"
+        "certificate of absence", _check_absence, "issued_at", "absence.certified", "deletion", is_always_logged=False
     ),
     "urn:lethe:certificate:v1": Kind(
-        "certificate", _check_certificate, "issued_at", "certificate.issued", "certificate", True
+        "certificate", _check_certificate, "issued_at", "certificate.issued", "certificate"
     ),
     "urn:lethe:destruction:v1": Kind(
-        "certificate of destruction", _check_destruction, "issued_at", "certificate.issued", "certificate", True
+        "certificate of destruction", _check_destruction, "issued_at", "certificate.issued", "certificate"
     ),
 }

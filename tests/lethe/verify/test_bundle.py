@@ -25,7 +25,7 @@ KEY = SIGNER.public_pem.encode()
 def test_a_good_certificate_is_accepted_line_by_line() -> None:
     verified = verify(certificate(), KEY, POSTERIOR)
     assert verified.kind == "certificate"
-    assert len(verified.checks) == 10
+    assert len(verified.checks) == 11
     assert any("KL <= 1.000e-09" in check for check in verified.checks)
     assert "entry 5 of the log localhost/lethe at 9 entries records it" in verified.checks
 
@@ -36,7 +36,7 @@ def test_another_model_file_is_rejected() -> None:
 
 
 def test_another_key_is_rejected() -> None:
-    other = StatementSigner(bytes(32)).public_pem.encode()
+    other = StatementSigner(bytes(32), bytes(31) + b"l").public_pem.encode()
     with pytest.raises(Rejected, match="not signed by one of the given keys"):
         verify(certificate(), other)
 
@@ -82,7 +82,7 @@ def test_a_hundred_thousand_random_mutations_are_rejected() -> None:
 
 
 def _some_certificate(draw: random.Random) -> tuple[bytes, bytes]:
-    signer = StatementSigner(draw.randbytes(32))
+    signer = StatementSigner(draw.randbytes(32), draw.randbytes(32))
     size = draw.randint(1, 300)
     content = {**minimal_predicate(), "deletion": str(draw.random())}
     return certificate(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lethe.verify import Rejected, verify
+from lethe.verify import Rejected, Unconfirmed, verify
 from service.store.signing.statements import StatementSigner
 from tests.bundles import (
     SIGNER,
@@ -49,7 +49,7 @@ def test_the_entry_of_another_statement_is_rejected() -> None:
         verify(logged(first, entry_of(second, "certificate.issued", "c-1")), KEY)
 
 
-def test_an_absence_is_accepted_with_its_place_and_without() -> None:
+def test_an_absence_is_accepted_with_its_place_only() -> None:
     content = {
         "deletion": "d-1",
         "regulation": "gdpr",
@@ -62,7 +62,8 @@ def test_an_absence_is_accepted_with_its_place_and_without() -> None:
         "software": {"name": "lethe", "version": "0.1.0", "sources_sha256": "0" * 64},
     }
     signed = sign(ABSENCE_TYPE, _nobody(), content)
-    assert "not yet" in verify(signed.encode(), KEY).checks[-1]
+    with pytest.raises(Unconfirmed, match="download it again"):
+        verify(signed.encode(), KEY)
     assert "records it" in verify(logged(signed, entry_of(signed, "absence.certified", "d-1")), KEY).checks[-1]
 
 
@@ -79,7 +80,8 @@ def changed_place(**change: Any) -> bytes:
         ({"index": 9}, "beyond the end"),
         ({"index": True}, "not a whole number"),
         ({"index": -1}, "not a whole number"),
-        ({"index": 5.0}, "not a whole number"),
+        ({"index": 5.0}, "not in canonical form"),
+        ({"index": 5.5}, "not a whole number"),
         ({"proof": []}, "too short"),
         ({"proof": ["0" * 64] * 9}, "too long"),
         ({"proof": "no"}, "proof is missing"),
@@ -131,12 +133,16 @@ def test_a_log_that_was_cut_off_or_is_another_is_found_out() -> None:
         verify(content, KEY, later=later(leaves, 8))
     content, leaves = log_of_certificate(12)
     with pytest.raises(Rejected, match="another log"):
-        verify(content, KEY, later=later(leaves, 9, StatementSigner(bytes(range(32)), "elsewhere/lethe")))
+        verify(
+            content,
+            KEY,
+            later=later(leaves, 9, StatementSigner(bytes(range(32)), bytes(range(32, 64)), "elsewhere/lethe")),
+        )
 
 
 def test_a_later_checkpoint_cannot_confirm_what_is_not_in_the_log() -> None:
     deletion_receipt = sign(RECEIPT_TYPE, _nobody(), _receipt())
-    with pytest.raises(Rejected, match="does not show its place"):
+    with pytest.raises(Unconfirmed, match="overdue"):
         verify(deletion_receipt.encode(), KEY, later=later([b"x"], 1))
 
 
@@ -146,7 +152,9 @@ def _nobody() -> list[dict[str, Any]]:
 
 
 def _receipt() -> dict[str, Any]:
-    return {"deletion": "d-1", "subjects": [], "received_at": "2026-11-16T08:00:00.000Z", "log": {"leaf": "0" * 64}}
+    promise = {"leaf": "0" * 64, "origin": "localhost/lethe", "within_seconds": 2}
+    received = "2026-11-16T08:00:00.000Z"
+    return {"deletion": "d-1", "subjects": [], "received_at": received, "regulation": "gdpr", "log": promise}
 
 
 def test_a_receipt_whose_promise_was_not_kept_is_rejected() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from lethe.verify import Rejected, verify
+from lethe.verify import Rejected, Unconfirmed, verify
 from service.store.certificates.statements import sign_receipt
 from service.store.deletions.views import DeletionView
 from service.store.tables import Deletion
-from tests.bundles import SIGNER, certificate
+from tests.bundles import SIGNER, certificate, key_list
 
 KEY = SIGNER.public_pem.encode()
 
@@ -35,18 +35,22 @@ def test_an_estimate_that_is_not_the_upper_end_of_its_interval_is_rejected(inter
         verify(certificate(estimated(interval)), KEY)
 
 
-def test_a_receipt_is_accepted_before_it_is_in_the_log() -> None:
+def test_a_receipt_is_not_verified_before_it_is_in_the_log() -> None:
     deletion = Deletion(id="d-1", caller="acme", regulation="gdpr", received_at=datetime(2026, 11, 16, tzinfo=UTC))
     content = sign_receipt(SIGNER, DeletionView(deletion, ["b" * 64, "a" * 64], [])).encode()
-    verified = verify(content, KEY)
-    assert verified.kind == "receipt"
-    assert "not yet in the log" in verified.checks[-1]
+    with pytest.raises(Unconfirmed, match="overdue") as missing:
+        verify(content, KEY)
+    assert missing.value.so_far.kind == "receipt"
+    in_time = datetime(2026, 11, 16, 0, 0, 2, tzinfo=UTC)
+    with pytest.raises(Unconfirmed, match="within 2 seconds of receipt; download it again then"):
+        verify(content, KEY, now=in_time)
 
 
 def test_what_is_not_proved_is_told() -> None:
-    verified = verify(certificate(lambda content: content.update(not_proved=["that pigs fly"])), KEY)
-    assert verified.not_proved == ["that pigs fly"]
-    assert verified.facts()["not_proved"] == ["that pigs fly"]
+    content = certificate(lambda content: content.update(not_proved=["that pigs fly"]))
+    assert verify(content, key_list()).not_proved == ("that pigs fly",)
+    assert verify(content, key_list()).facts()["not_proved"] == ("that pigs fly",)
+    assert "name of the log" in verify(content, KEY).not_proved[1]
 
 
 @pytest.mark.parametrize(
