@@ -13,6 +13,7 @@ from service.printing.certificate_sections import (
     rungs_section,
 )
 from service.printing.destruction_sections import describe_destroyed, destroyed_section
+from service.printing.erasure_sections import erasure_section
 from service.printing.evidence_sections import attack_section, best_guess_rate, risk_section
 from service.printing.parts import Document, Facts, Figure, Section
 from service.printing.request_sections import (
@@ -89,6 +90,7 @@ def _certificate(signed: SignedStatement, statement: CertificateStatement) -> Do
     sections = [
         subjects_section(predicate),
         removed_section(statement),
+        erasure_section(predicate.erasure) if predicate.erasure else None,
         bound_section(predicate),
         conditions_section(predicate),
         rungs_section(predicate),
@@ -111,6 +113,7 @@ def _destruction(signed: SignedStatement, statement: DestructionStatement) -> Do
     sections = [
         subjects_section(predicate),
         destroyed_section(statement),
+        erasure_section(predicate.erasure),
         not_proved_section(predicate.not_proved),
     ]
     return _document(signed, "Certificate of destruction", lead, facts, sections)

@@ -146,6 +146,10 @@ def certificate_content() -> dict[str, Any]:
             "pac_bayes": {"before": risk(0.17), "after": risk(0.18), "not_proved": ["Rows are taken for independent."]},
         },
         "seconds": 6.1,
+        "erasure": {
+            "destroyed": [{"digest": digest("before"), "kind": "dataset"}],
+            "scheduled": [{"at": "2026-11-20T09:00:05.000Z", "digest": digest("version 1"), "kind": "posterior"}],
+        },
         "not_proved": ["The roots rest on the software that signed this."],
         "software": SOFTWARE,
     }

@@ -146,3 +146,33 @@ def test_a_draft_is_moved_where_a_put_is_not_atomic(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ArtifactsUnavailable):
         bucket.put(MODEL, b"other")
     assert [file.name for file in bucket.files()] == [digest]
+
+
+def test_unfinished_uploads_of_the_model_are_aborted(s3: S3Server, url: str) -> None:
+    """Their parts hold rows, and no listing of files shows them."""
+    bucket = ArtifactBucket(url)
+    prefix = url.removeprefix(f"s3://{BUCKET}/")
+    other = uuid.uuid4()
+    for model_id in (MODEL, other):
+        key = f"{prefix}/{model_id}/{'0' * 64}"
+        bucket._files.call_s3("create_multipart_upload", Bucket=BUCKET, Key=key)
+    bucket.abort_uploads(MODEL)
+    pending = bucket._files.call_s3("list_multipart_uploads", Bucket=BUCKET, Prefix=prefix)["Uploads"]
+    assert [upload["Key"] for upload in pending] == [f"{prefix}/{other}/{'0' * 64}"]
+
+
+def test_a_store_that_does_not_list_uploads_is_used_without(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = ArtifactBucket(url)
+
+    def refuse(method: str, **options: str) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(bucket._files, "call_s3", refuse)
+    bucket.abort_uploads(MODEL)
+    assert not bucket.keeps_versions()
+
+
+def test_a_bucket_with_versions_is_noticed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = ArtifactBucket(url)
+    monkeypatch.setattr(bucket._files, "call_s3", lambda method, Bucket: {"Status": "Enabled"})  # noqa: N803
+    assert bucket.keeps_versions()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from service.settings import Settings
 from service.store.artifacts.bucket import ArtifactBucket
 from service.store.artifacts.folder import ArtifactFolder
 from service.store.artifacts.location import open_artifacts
-from service.store.artifacts.store import ArtifactStore, adopt, destroy_due, write_ahead
+from service.store.artifacts.store import ArtifactStore, StoredFile, adopt, destroy_due, digest_of, write_ahead
+from service.store.batches.lifecycle import ClaimTerms, claim_batch
 from service.store.database import Database
-from service.store.errors import ArtifactsUnavailable, Gone
+from service.store.datasets.tensor_files import Piece
+from service.store.errors import ArtifactsUnavailable, Gone, LeaseLost
 from service.store.models.registry import current_version
-from service.store.tables import Artifact, AuditEntry, now
+from service.store.tables import Artifact, AuditEntry, Batch, now
 from tests import samples
 from tests.s3_server import BUCKET
 
@@ -149,3 +152,78 @@ def test_files_of_a_current_version_are_never_destroyed(settings: Settings, data
         session.execute(update(Artifact).values(destroy_at=now() - timedelta(seconds=1)))
     assert destroy_due(database, open_artifacts(settings)) == 0
     assert open_artifacts(settings).get(model_id, version.posterior_digest)
+
+
+def taken_over(database: Database, model_id: uuid.UUID) -> uuid.UUID:
+    """Claim the model's deletion again, as after the end of the lease, and return the new batch."""
+    with database.writing() as session:
+        session.execute(update(Batch).values(lease_expires_at=now() - timedelta(seconds=1)))
+        claim = claim_batch(session, model_id, "worker", ClaimTerms(30.0, 5, 0.0))
+    assert claim is not None
+    return claim.batch_id
+
+
+@pytest.fixture
+def model_id(settings: Settings, database: Database) -> uuid.UUID:
+    """A model with a waiting deletion."""
+    model_id = samples.register_sample(settings, database)
+    samples.request_deletion(settings, database, 1)
+    return model_id
+
+
+def test_a_batch_that_was_taken_over_writes_nothing(
+    database: Database, folder: ArtifactFolder, model_id: uuid.UUID
+) -> None:
+    late, _ = taken_over(database, model_id), taken_over(database, model_id)
+    with pytest.raises(LeaseLost):
+        write_ahead(database, folder, model_id, "dataset", b"content", batch_id=late)
+    assert list(folder.files()) == []
+    with database.reading() as session:
+        assert session.get(Artifact, (model_id, digest_of([b"content"]))) is None
+
+
+class Slow(ArtifactFolder):
+    """Folder that something happens to before a file is written."""
+
+    before: Callable[[], object]
+
+    def put(self, model_id: uuid.UUID, *pieces: Piece) -> str:
+        self.before()
+        return super().put(model_id, *pieces)
+
+
+def test_a_file_that_is_written_after_the_takeover_is_destroyed_at_once(
+    database: Database, folder: ArtifactFolder, model_id: uuid.UUID, tmp_path: Path
+) -> None:
+    late, slow = taken_over(database, model_id), Slow(tmp_path / "artifacts")
+    slow.before = lambda: taken_over(database, model_id)
+    with pytest.raises(LeaseLost):
+        write_ahead(database, slow, model_id, "dataset", b"content", batch_id=late)
+    assert list(folder.files()) == []
+    with database.reading() as session:
+        assert session.get_one(Artifact, (model_id, digest_of([b"content"]))).destroyed_at is not None
+
+
+def test_a_late_file_with_the_bytes_of_the_next_batch_is_left_to_it(
+    database: Database, folder: ArtifactFolder, model_id: uuid.UUID, tmp_path: Path
+) -> None:
+    late, slow = taken_over(database, model_id), Slow(tmp_path / "artifacts")
+
+    def take_over_and_write() -> None:
+        write_ahead(database, folder, model_id, "dataset", b"content", batch_id=taken_over(database, model_id))
+
+    slow.before = take_over_and_write
+    with pytest.raises(LeaseLost):
+        write_ahead(database, slow, model_id, "dataset", b"content", batch_id=late)
+    assert folder.get(model_id, digest_of([b"content"])) == b"content"
+
+
+def test_only_the_files_of_one_model_are_listed(artifacts: ArtifactStore) -> None:
+    digest, other = artifacts.put(MODEL, b"content"), uuid.uuid4()
+    artifacts.put(other, b"content")
+    assert list(artifacts.files(MODEL)) == [StoredFile(MODEL, digest)]
+    assert list(artifacts.files(uuid.uuid4())) == []
+    assert len(list(artifacts.files())) == 2
+    assert not artifacts.keeps_versions()
+    artifacts.abort_uploads(MODEL)
+    assert artifacts.get(MODEL, digest) == b"content"
