@@ -7,14 +7,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from service.http import errors
+from service.http.address_limits import AddressLimits
+from service.http.admission import Admission
 from service.http.middleware import BodyLimit, RequestScope
-from service.http.rate_limits import RateLimit, RateLimits
+from service.http.strict_query import check_query
 from service.resources import Resources
 from service.routes import (
     audit,
@@ -48,14 +50,13 @@ GC_THRESHOLDS = (50_000, 20, 20)
 
 def create_app(settings: Settings) -> FastAPI:
     resources = Resources.open(settings)
-    limits = RateLimits(settings.broker, settings.rate_per_second, settings.rate_burst, resources.hasher.mac)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         # The objects of a large request live until its answer: frequent collections would find nothing.
         gc.set_threshold(*GC_THRESHOLDS)
         yield
-        await limits.close()
+        await resources.limits.close()
         resources.close()
 
     app = FastAPIOffline(
@@ -66,6 +67,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
         redirect_slashes=False,  # a redirect would repeat the URL, which may contain an identity
         responses=errors.default_responses(),
+        dependencies=[Depends(check_query)],
     )
     app.state.resources = resources
     errors.install(app)
@@ -81,7 +83,13 @@ def create_app(settings: Settings) -> FastAPI:
         larger={models.router.prefix: settings.max_upload_bytes, bulk.PATH: settings.max_bulk_bytes},
         render_error=_render_error,
     )
-    app.add_middleware(RateLimit, limits=limits, render_error=_render_error)
+    app.add_middleware(
+        Admission,
+        callers=resources.callers,
+        tokens=resources.limits,
+        addresses=AddressLimits(settings.refused_tokens_per_second, settings.refused_tokens_burst),
+        render_error=_render_error,
+    )
     app.add_middleware(RequestScope, metrics=resources.metrics, pages=(DOCS, "/redoc"))
     return app
 

@@ -10,14 +10,19 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from service.http.admission import MISSING, UNKNOWN
 from service.http.caller_cache import CallerCache
 from service.http.errors import RoleForbidden, TokenMissing
 from service.http.metrics import Metrics
+from service.http.rate_limits import RateLimits
+from service.http.timed_checks import TimedChecks
 from service.intake.parsing import RequestParser
 from service.intake.ringing import Ringer
 from service.intake.submission import Intake
+from service.readiness import open_readiness
 from service.settings import Settings
 from service.store.access.identities import IdentityHasher
+from service.store.access.identity_keys import open_hasher
 from service.store.access.tokens import Caller
 from service.store.artifacts.location import open_artifacts
 from service.store.artifacts.store import ArtifactStore
@@ -41,6 +46,7 @@ class Resources:
     ringer: Ringer
     metrics: Metrics
     callers: CallerCache
+    limits: RateLimits
     intake: Intake
 
     @functools.cached_property
@@ -48,22 +54,27 @@ class Resources:
         """Loaded on first use: if `lethe up` has not created the RSA key, creating it takes a while."""
         return ProcessorIdentity.load(self.settings)
 
+    @functools.cached_property
+    def readiness(self) -> TimedChecks:
+        return open_readiness(self.settings, self.database, self.artifacts, self.signer, self.ringer.ping)
+
     @classmethod
     def open(cls, settings: Settings) -> Resources:
         database = Database(settings.database)
         ringer = Ringer(Doorbell(settings.broker, database))
-        signer = open_signer(settings, database)
+        hasher, signer = open_hasher(settings, database), open_signer(settings, database)
         times = settings.batch_window_seconds, settings.idempotency_wait_seconds
         return cls(
             settings=settings,
             database=database,
             artifacts=open_artifacts(settings),
-            hasher=IdentityHasher(settings.identity_key_bytes()),
+            hasher=hasher,
             signer=signer,
             ringer=ringer,
             metrics=Metrics(),
             callers=CallerCache(database, settings.token_cache_seconds),
-            intake=Intake(database, signer, ringer, *times),
+            limits=RateLimits(settings.broker, settings.rate_per_second, settings.rate_burst),
+            intake=Intake(database, hasher.check, signer, ringer, *times),
         )
 
     def parser(self, caller: Caller, request_id: str) -> RequestParser:
@@ -88,11 +99,11 @@ def require_role(
     async def check(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
     ) -> Caller:
-        if credentials is None:
-            raise TokenMissing("send `Authorization: Bearer <token>`; `lethe token issue` creates one")
-        caller = await resources_of(request).callers.find(credentials.credentials)
+        caller: Caller | None = (
+            request.state.caller
+        )  # set by Admission; the header is declared for the OpenAPI document
         if caller is None:
-            raise TokenMissing("the token is unknown or revoked; `lethe token issue` creates a new one")
+            raise TokenMissing(MISSING if credentials is None else UNKNOWN)
         if caller.role not in roles:
             raise RoleForbidden(f"role {caller.role} is not allowed; use a token of role {' or '.join(roles)}")
         return caller

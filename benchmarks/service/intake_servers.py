@@ -14,9 +14,9 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from safetensors.numpy import save
 from sqlalchemy import Column, DateTime, MetaData, String, Table, Uuid, create_engine, insert
-from starlette.types import ASGIApp
 
 from service.app import create_app
+from service.http.server import server_config
 from service.logs import configure_logging
 from service.settings import Settings
 from service.store import migrate
@@ -73,7 +73,7 @@ def prepare(settings: Settings, people: int) -> str:
 def serve_ours(settings: Settings, listener: socket.socket) -> None:
     with (settings.data_dir / "api.log").open("w") as stream, contextlib.redirect_stdout(stream):
         configure_logging(settings.log_level)
-        _serve(create_app(settings), listener)
+        _serve(server_config(create_app(settings), settings), listener)
 
 
 def serve_bare(settings: Settings, listener: socket.socket) -> None:
@@ -89,17 +89,16 @@ def serve_bare(settings: Settings, listener: socket.socket) -> None:
             connection.execute(insert(ROWS), {"id": row.id, "name": name, "received_at": row.received_at})
         return row
 
-    _serve(app, listener)
+    _serve(uvicorn.Config(app, log_config=None, access_log=False, server_header=False), listener)
 
 
-def _serve(app: ASGIApp, listener: socket.socket) -> None:
-    config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False)
+def _serve(config: uvicorn.Config, listener: socket.socket) -> None:
     uvicorn.Server(config).run(sockets=[listener])
 
 
 def _register(settings: Settings, database: Database, people: int) -> None:
     points = np.random.default_rng(1).normal(size=(people, 2))
-    hasher = IdentityHasher(settings.identity_key_bytes())
+    hasher = IdentityHasher(*settings.identity_keys())
     config: dict[str, Any] = {"components": 1, "dimensions": 2, "prior_std": 1.0}
     registration = Registration(
         name="bench",

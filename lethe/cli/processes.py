@@ -54,19 +54,12 @@ def api(data_dir: DataDir = None, host: Host = "127.0.0.1", port: Port = 8000) -
     import uvicorn
 
     from service.app import create_app
+    from service.http.server import server_config
     from service.logs import configure_logging
 
     settings = load_ready_settings(data_dir)
     configure_logging(settings.log_level, sees_identities=True)
-    uvicorn.run(
-        create_app(settings),
-        host=host,
-        port=port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=5,  # without a limit, an open event stream would delay the shutdown
-    )
+    uvicorn.Server(server_config(create_app(settings), settings, host, port)).run()
 
 
 def worker(

@@ -74,6 +74,7 @@ TABLE: dict[type[Exception], Row] = {
     store.KeyInFlight: Row(409, "key-in-flight", "Idempotency key in use", {"Retry-After": "1"}),
     store.NotCancellable: Row(409, "not-cancellable", "Deletion no longer cancellable"),
     store.NothingToRetry: Row(409, "nothing-to-retry", "Nothing to retry"),
+    store.NotReplaceable: Row(409, "not-replaceable", "Certificate not affected by a revoked key"),
     store.NotResendable: Row(409, "not-resendable", "Callback not dead"),
     store.Gone: Row(410, "gone", "Destroyed"),
     store.ArtifactDamaged: Row(410, "damaged", "File damaged"),
@@ -88,6 +89,7 @@ TABLE: dict[type[Exception], Row] = {
         503, "artifacts-away", "Artifact store unavailable", {"Retry-After": RETRY_AFTER_SECONDS}
     ),
     store.KeyInactive: Row(503, "key-inactive", "Signing key not active", {"Retry-After": RETRY_AFTER_SECONDS}),
+    store.SecretMismatch: Row(503, "secret-mismatch", "Wrong secret", {"Retry-After": RETRY_AFTER_SECONDS}),
     NotReady: Row(503, "not-ready", "Not ready", {"Retry-After": RETRY_AFTER_SECONDS}),
     OperationalError: DATABASE_AWAY,
     InternalError: DATABASE_AWAY,  # among others, a session that the server has ended

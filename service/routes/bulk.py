@@ -14,7 +14,8 @@ from service.intake.parsing import IdempotencyHeader
 from service.intake.submission import Submission
 from service.resources import Compliance, ResourcesDep
 from service.routes.deletions import router as deletions_router
-from service.store.deletions.creation import DeletionRequest
+from service.store.deletions.idempotency import BULK
+from service.store.deletions.requests import DeletionRequest
 
 router = APIRouter(tags=["deletions"])
 PATH = f"{deletions_router.prefix}/bulk"
@@ -63,9 +64,11 @@ async def create_deletions(
     content = await request.body()
     parser = resources.parser(caller, request.state.request_id)
     lines = await run_in_threadpool(read_lines, content, parser.parse)
+    await resources.limits.charge(caller.token_id, len(lines) - 1)  # the request itself has been counted
+    requests = [line.content for line in lines if isinstance(line.content, DeletionRequest)]
     submission = Submission(
-        [line.content for line in lines if isinstance(line.content, DeletionRequest)],
+        requests,
         lambda outcomes: write_lines(lines, outcomes, resources.signer),
-        parser.key_use(idempotency_key, content),
+        parser.key_use(idempotency_key, BULK, requests),
     )
     return Response(await resources.intake.submit(submission), media_type=MEDIA_TYPE)

@@ -14,6 +14,7 @@ import binascii
 import contextlib
 import secrets
 from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -57,7 +58,16 @@ class Settings(BaseSettings):
     )
     identity_key: SecretStr | None = Field(
         default=None,
-        description="Base64 of the 32-byte key that hashes identities. Without it, no subject can be found again.",
+        description="Base64 of the 32-byte key that hashes identities; after a rotation all keys, oldest first, "
+        "separated by commas. Only the API needs it. Without it, no subject can be found again.",
+    )
+    identity_key_file: Path | None = Field(
+        default=None,
+        description="File with the identity keys, readable by its owner only. Replaces LETHE_IDENTITY_KEY.",
+    )
+    identity_key_command: SecretStr | None = Field(
+        default=None,
+        description="Command that prints the identity keys, run without a shell. Replaces LETHE_IDENTITY_KEY.",
     )
     signing_key: SecretStr | None = Field(
         default=None,
@@ -91,6 +101,12 @@ class Settings(BaseSettings):
         "AWS_ENDPOINT_URL, or FSSPEC_S3_<ARGUMENT>), not from .env.",
     )
 
+    min_free_bytes: int = Field(
+        default=256 << 20,
+        ge=0,
+        description="Free space, on the disks of the data folder and of temporary files, below which `/readyz` fails.",
+    )
+
     max_body_bytes: int = Field(default=1 << 20, gt=0, description="Largest request body, except as below.")
     max_upload_bytes: int = Field(default=1 << 30, gt=0, description="Largest model registration, data set included.")
     max_bulk_bytes: int = Field(default=16 << 20, gt=0, description="Largest bulk request of deletions.")
@@ -101,7 +117,44 @@ class Settings(BaseSettings):
     rate_burst: int = Field(
         default=5_000,
         ge=1,
-        description="Requests that a token may send at once after being idle. Above it: status 429.",
+        description="Requests that a token may send at once after being idle. Above it: status 429. A line of a bulk "
+        "request counts as a request, and may be spent in advance.",
+    )
+    refused_tokens_per_second: float = Field(
+        default=10.0,
+        gt=0,
+        description="Requests per second without a valid token that an address may send to one API process on average. "
+        "Above it: status 429.",
+    )
+    refused_tokens_burst: int = Field(
+        default=50, ge=1, description="Requests without a valid token that an address may send at once."
+    )
+    trusted_proxies: str = Field(
+        default="",
+        description="Comma-separated addresses and networks of proxies whose X-Forwarded-For names the client. Unset: "
+        "the client is the peer of the connection.",
+    )
+    max_connections: int = Field(
+        default=2_000,
+        ge=1,
+        description="Open connections to an API process. A new one displaces the one that has waited longest without a "
+        "request.",
+    )
+    max_connections_per_address: int = Field(
+        default=500, ge=1, description="Open connections from one address (IPv6: /64), except trusted proxies."
+    )
+    header_seconds: float = Field(
+        default=10.0, gt=0, description="Seconds within which a request's header must arrive."
+    )
+    progress_seconds: float = Field(
+        default=10.0,
+        gt=0,
+        description="Seconds in which a client must send or take 1,000 bytes a second of a body or an answer.",
+    )
+    idle_seconds: int = Field(
+        default=5,
+        gt=0,
+        description="Seconds that a connection may be idle between requests. Choose more than a proxy in front does.",
     )
     token_cache_seconds: float = Field(
         default=1.0, ge=0, description="Seconds until a revoked token is rejected by every process."
@@ -218,7 +271,7 @@ class Settings(BaseSettings):
 
     log_level: str = Field(default="INFO", description="Lowest level of log lines that are written.")
 
-    @field_validator("import_root", "signing_key_file", "log_key_file", "checkpoint_file")
+    @field_validator("import_root", "identity_key_file", "signing_key_file", "log_key_file", "checkpoint_file")
     @classmethod
     def _empty_is_unset(cls, path: Path | None) -> Path | None:
         # Otherwise an empty variable would mean the working directory, which may contain secrets.
@@ -231,6 +284,12 @@ class Settings(BaseSettings):
         if seconds > limit:
             raise ValueError(f"choose at most {limit}, so that a dead worker's batch continues within 60 seconds")
         return seconds
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _check_proxies(cls, text: str) -> str:
+        _parse_networks(text)
+        return text
 
     @field_validator("callback_allow")
     @classmethod
@@ -274,6 +333,10 @@ class Settings(BaseSettings):
         return AllowedTargets.parse(self.callback_allow)
 
     @property
+    def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        return _parse_networks(self.trusted_proxies)
+
+    @property
     def log_witnesses(self) -> Sequence[Witness]:
         return parse_witnesses(self.witnesses)
 
@@ -285,14 +348,24 @@ class Settings(BaseSettings):
     def token_dir(self) -> Path:
         return self.data_dir / "tokens"
 
-    def identity_key_bytes(self) -> bytes:
-        return _decode_key("LETHE_IDENTITY_KEY", self.identity_key)
+    def identity_keys(self) -> Sequence[bytes]:
+        """Return the identity keys, oldest first. Workers and the sweep never ask for them."""
+        source = self.identity_key_source
+        text = _read_text(source)
+        parts = text.get_secret_value().split(",") if text else [""]
+        return [_decode_key(source.variable, SecretStr(part.strip())) for part in parts]
 
     def signing_key_bytes(self) -> bytes:
         return _read_key(self.signing_key_source)
 
     def log_key_bytes(self) -> bytes:
         return _read_key(self.log_key_source)
+
+    @property
+    def identity_key_source(self) -> KeySource:
+        """Return where the identity keys come from."""
+        source = KeySource("LETHE_IDENTITY_KEY", self.identity_key, self.identity_key_file, self.identity_key_command)
+        return _require_one(source)
 
     @property
     def signing_key_source(self) -> KeySource:
@@ -304,6 +377,10 @@ class Settings(BaseSettings):
     def log_key_source(self) -> KeySource:
         """Return where the key comes from that signs checkpoints."""
         return _require_one(KeySource("LETHE_LOG_KEY", self.log_key, self.log_key_file, self.log_key_command))
+
+
+def _parse_networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
 
 
 def load_settings(data_dir: Path | None = None) -> Settings:
@@ -343,8 +420,8 @@ def _with_local_secrets(settings: Settings) -> Settings:
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder = settings.data_dir / "secrets"
     local: dict[str, SecretStr | Path] = {}
-    if settings.identity_key is None:
-        local["identity_key"] = SecretStr(_ensure_key_file(folder / "identity_key.key").read_text().strip())
+    if not settings.identity_key_source.variables:
+        local["identity_key_file"] = _ensure_key_file(folder / "identity_key.key")
     if not settings.signing_key_source.variables:
         local["signing_key_file"] = _ensure_key_file(folder / "signing_key.key")
     if not settings.log_key_source.variables:
@@ -365,7 +442,6 @@ def _reject_unsafe(settings: Settings) -> None:
             raise ConfigurationError(f"{variable} is not set: {_remedy(variable)}")
         if (urlsplit(text).password or "").lower() in PLACEHOLDERS:
             raise ConfigurationError(f"{variable} has a placeholder password: replace it by the real one.")
-    settings.identity_key_bytes()
     for source in (settings.signing_key_source, settings.log_key_source):
         if source.command is None:  # run only when the key is needed: most CLI commands do not
             _read_key(source)
@@ -380,8 +456,12 @@ def _require_one(source: KeySource) -> KeySource:
 
 
 def _read_key(source: KeySource) -> bytes:
+    return _decode_key(source.variable, _read_text(source))
+
+
+def _read_text(source: KeySource) -> SecretStr | None:
     try:
-        return _decode_key(source.variable, source.read())
+        return source.read()
     except KeyUnavailable as error:
         raise ConfigurationError(str(error)) from None
 

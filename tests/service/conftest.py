@@ -11,6 +11,7 @@ import pytest
 import uvicorn
 
 from service.app import create_app
+from service.http.server import server_config
 from service.settings import Settings
 from service.store.access.tokens import issue_token
 from service.store.database import Database
@@ -49,8 +50,7 @@ def serving(settings: Settings, database: Database) -> Iterator[Api]:
     with database.writing() as session:
         tokens = {role: issue_token(session, f"acme-{role}", role, actor="test") for role in Role}
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(create_app(settings), log_config=None, access_log=False, lifespan="on")
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(server_config(create_app(settings), settings))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     wait_until(lambda: server.started, "the API listens")
