@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, Connection, DateTime, Dialect, Index, Integer, func, text
+from sqlalchemy import ColumnElement, Connection, DateTime, Dialect, Engine, Index, Integer, func, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Session
 from sqlalchemy.types import TypeDecorator
@@ -118,6 +118,14 @@ def lift_limits(connection: Connection) -> None:
     if _is_postgresql(connection):
         for name in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
             connection.execute(_SET_LOCAL, {"name": name, "value": "0"})
+
+
+def has_damage(engine: Engine) -> bool:
+    """Whether the database's file is damaged. Reads all of it. PostgreSQL verifies each page when it reads it."""
+    if engine.dialect.name == "postgresql":
+        return False
+    with engine.connect() as connection:
+        return bool(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar() != "ok")
 
 
 def byte_position(session: Session, column: InstrumentedAttribute[bytes], value: bytes) -> ColumnElement[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def is_current(database: Database) -> bool:
     """Whether the database has the schema of this code."""
     with database.engine.connect() as connection:
         revision = MigrationContext.configure(connection).get_current_revision()
-    return revision == ScriptDirectory(str(_scripts())).get_current_head()
+    return revision == _newest_revision()
 
 
 def downgrade(database: Database) -> None:
@@ -45,6 +46,11 @@ def _run(database: Database, action: Callable[[Config], None]) -> None:
         dialect.lock(connection, "lethe-migrations")
         config.attributes["connection"] = connection
         action(config)
+
+
+@functools.cache
+def _newest_revision() -> str | None:
+    return ScriptDirectory(str(_scripts())).get_current_head()
 
 
 def _scripts() -> Path:

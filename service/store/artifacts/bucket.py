@@ -43,6 +43,13 @@ class ArtifactBucket:
         self._is_object_store = bool(OBJECT_STORES & protocols)
         self._is_s3 = "s3" in protocols
 
+    def ping(self) -> None:
+        """Raise unless the store answers and has the bucket. There need not be any file yet."""
+        bucket = self._root.partition("/")[0]
+        with _translate_errors():
+            if not self._files.exists(self._root) and self._is_object_store and not self._files.exists(bucket):
+                raise FileNotFoundError(bucket)
+
     def put(self, model_id: uuid.UUID, *pieces: Piece) -> str:
         digest = digest_of(pieces)
         with _translate_errors():

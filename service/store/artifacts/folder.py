@@ -13,7 +13,7 @@ from pathlib import Path
 
 from service.store.artifacts.store import StoredFile, digest_of, draft_name, verify_digest
 from service.store.datasets.tensor_files import Piece
-from service.store.errors import ArtifactDamaged, DiskFull, Gone
+from service.store.errors import ArtifactDamaged, ArtifactsUnavailable, DiskFull, Gone
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 OVERWRITE_BYTES = 1 << 20
@@ -24,6 +24,11 @@ class ArtifactFolder:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+
+    def ping(self) -> None:
+        """Raise unless the folder can be used. It need not exist: the first file creates it."""
+        if self._root.exists() and not os.access(self._root, os.R_OK | os.W_OK | os.X_OK):
+            raise ArtifactsUnavailable("the folder of the artifacts cannot be read and written; check its permissions")
 
     def put(self, model_id: uuid.UUID, *pieces: Piece) -> str:
         digest = digest_of(pieces)

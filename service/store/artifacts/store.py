@@ -53,6 +53,9 @@ class StoredFile:
 class ArtifactStore(Protocol):
     """Store of immutable files. Knows bytes and digests, not their meaning."""
 
+    def ping(self) -> None:
+        """Raise unless the store can be reached."""
+
     def put(self, model_id: uuid.UUID, *pieces: Piece) -> str:
         """Store the concatenated pieces durably and return their digest. Storing them again changes nothing."""
 

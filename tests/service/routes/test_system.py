@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from pydantic import SecretStr
 
 from lethe.local.embedded_redis import redis_command
 from service.http.errors import ALL_ROWS, ROUTING, TABLE
@@ -20,13 +22,27 @@ from service.store.database import Database
 from service.store.states import Role
 from tests import samples
 from tests.conftest import redis_responds
-from tests.service.conftest import Api
+from tests.service.conftest import Api, serving
 from tests.waiting import wait_until
 
 
 def test_alive_and_ready(api: Api) -> None:
     assert api.call(None, "GET", "/healthz").json() == {"status": "alive"}
-    assert api.call(None, "GET", "/readyz").json() == {"database": "ok", "broker": "ok"}
+    names = ("database", "keys", "disk", "artifacts", "broker")
+    assert api.call(None, "GET", "/readyz").json() == dict.fromkeys(names, "ok")
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_not_ready_names_every_fault(settings: Settings, database: Database) -> None:
+    faulty = settings.model_copy(
+        update={"redis_url": SecretStr("redis://127.0.0.1:1/0"), "min_free_bytes": sys.maxsize}
+    )
+    with serving(faulty, database) as api:
+        answer = api.call(None, "GET", "/readyz")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+    assert answer.json()["type"] == "urn:lethe:problem:not-ready"
+    for fault in ("the disk of the data folder is almost full", "the broker does not answer"):
+        assert fault in answer.json()["detail"]
 
 
 def test_the_openapi_document_names_our_errors(api: Api) -> None:

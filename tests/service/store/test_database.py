@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from service.store.database import Database
 from service.store.tables import Token
@@ -62,6 +63,55 @@ def test_writers_that_read_first_wait_for_each_other(database: Database) -> None
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(add, ("a", "b")))
     assert token_count(database) == 10
+
+
+def test_a_full_disk_is_remembered_until_a_write_succeeds(database: Database) -> None:
+    fail_with(database, full_disk())
+    assert database.is_full
+    with database.reading() as session:
+        session.scalars(select(Token)).all()
+    assert database.is_full
+    database.touch()
+    assert not database.is_full
+
+
+def test_damage_is_remembered_until_an_examination_finds_none(database: Database) -> None:
+    fail_with(database, damage())
+    assert database.is_damaged
+    database.touch()
+    assert database.is_damaged
+    database.examine()
+    assert not database.is_damaged
+
+
+def fail_with(database: Database, cause: Exception) -> None:
+    with pytest.raises(DBAPIError), database.writing():
+        raise DBAPIError("", {}, cause)
+
+
+def full_disk() -> Exception:
+    error = sqlite3.OperationalError("full")
+    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+    return error
+
+
+def damage() -> Exception:
+    error = sqlite3.DatabaseError("malformed")
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_an_examination_finds_a_damaged_page_that_no_request_has_read(database_url: str) -> None:
+    path = Path(database_url.removeprefix("sqlite:///"))
+    content = bytearray(path.read_bytes())
+    content[-8192:] = b"\xff" * 8192
+    path.write_bytes(content)
+    database = Database(database_url)
+    database.ping()
+    database.examine()
+    database.close()
+    assert database.is_damaged
 
 
 def test_ping_raises_unless_the_database_answers(database: Database, tmp_path: Path) -> None:

@@ -41,6 +41,16 @@ def test_another_host_sees_the_same_files(s3: S3Server, url: str) -> None:
     assert list(first.files()) == []
 
 
+def test_a_ping_needs_the_bucket_and_access_to_it(s3: S3Server, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ArtifactBucket(url).ping()  # no file yet
+    ArtifactBucket("memory://lethe").ping()
+    with pytest.raises(ArtifactsUnavailable, match="FileNotFoundError"):
+        ArtifactBucket("s3://missing/prefix").ping()
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(ArtifactsUnavailable, match="PermissionError"):
+        ArtifactBucket(url).ping()
+
+
 def test_a_large_file_is_uploaded_in_parts(s3: S3Server, url: str) -> None:
     """The pieces are a mapped file and an array, as in registration and erasure."""
     array = np.random.default_rng(3).integers(0, 256, 20 << 20, dtype=np.uint8)

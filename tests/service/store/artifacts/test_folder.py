@@ -9,7 +9,7 @@ import pytest
 
 from service.store.artifacts.folder import OVERWRITE_BYTES, ArtifactFolder
 from service.store.artifacts.store import draft_name
-from service.store.errors import ArtifactDamaged, DiskFull, Gone
+from service.store.errors import ArtifactDamaged, ArtifactsUnavailable, DiskFull, Gone
 from tests.full_disk import drafts_on_a_full_disk
 
 MODEL = uuid.uuid4()
@@ -18,6 +18,15 @@ MODEL = uuid.uuid4()
 @pytest.fixture
 def folder(tmp_path: Path) -> ArtifactFolder:
     return ArtifactFolder(tmp_path / "artifacts")
+
+
+def test_a_ping_needs_access_to_the_folder(folder: ArtifactFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.ping()  # no file yet
+    folder.put(MODEL, b"content")
+    folder.ping()
+    monkeypatch.setattr(os, "access", lambda *_: False)  # the tests may run as root, who has access to everything
+    with pytest.raises(ArtifactsUnavailable, match="permissions"):
+        folder.ping()
 
 
 def test_a_put_leaves_only_the_file(folder: ArtifactFolder) -> None:
