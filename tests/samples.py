@@ -15,10 +15,11 @@ from service.settings import Settings
 from service.store.access.identities import Identity, IdentityHasher
 from service.store.artifacts.location import open_artifacts
 from service.store.database import Database
-from service.store.deletions.creation import DeletionRequest, store_deletions
+from service.store.deletions.creation import store_deletions
+from service.store.deletions.requests import DeletionRequest
 from service.store.deletions.views import DeletionView, NamedRecord
 from service.store.models.registry import Registration, register
-from service.store.signing.keys import configured_signer
+from service.store.signing.keys import open_signer
 from service.store.signing.statements import StatementSigner
 from vocabulary import rungs
 
@@ -57,7 +58,7 @@ def parts(**changes: bytes) -> dict[str, bytes]:
 
 
 def hasher(settings: Settings) -> IdentityHasher:
-    return IdentityHasher(settings.identity_key_bytes())
+    return IdentityHasher(*settings.identity_keys())
 
 
 def lookup(settings: Settings, number: int) -> bytes:
@@ -110,6 +111,7 @@ def request_deletion(
     records: Sequence[NamedRecord] = (),
 ) -> DeletionView:
     """Store a deletion as the API would."""
+    signer = open_signer(settings, database)
     with database.writing() as session:
         request = DeletionRequest(
             caller="acme",
@@ -121,7 +123,7 @@ def request_deletion(
             callback_urls=callback_urls,
             records=records,
         )
-        return store_deletion(session, request, configured_signer(settings))
+        return store_deletion(session, request, signer)
 
 
 def store_deletion(session: Session, request: DeletionRequest, signer: StatementSigner) -> DeletionView:

@@ -59,6 +59,27 @@ class LogPromise(SignedModel):
     within_seconds: Count = Field(description="Seconds after receipt by which a checkpoint covers it.")
 
 
+class LogName(SignedModel):
+    """The log that records the statement."""
+
+    origin: str = Field(description="Name of the log.")
+
+
+class Replaced(SignedModel):
+    """The certificate in whose stead this one was issued. Both state the same facts."""
+
+    certificate: Uuid = Field(description="Id of that certificate; of an absence, the id of its deletion.")
+    reason: str = Field(description="Why it was replaced, in a sentence.")
+    statement: Sha256 = Field(description="SHA-256 of the statement in it.")
+
+
+InLog = Annotated[LogName | Earlier, Field(description="The log that records it.")]
+Replaces = Annotated[
+    Replaced | Earlier,
+    Field(description="What this one was issued in the stead of, because a key was revoked; absent otherwise."),
+]
+
+
 class ReceiptPredicate(SignedModel):
     """Predicate of a receipt: the request is stored durably."""
 
@@ -85,15 +106,17 @@ class Software(SignedModel):
 class AbsencePredicate(SignedModel):
     """Predicate of a certificate of absence: no model held what the request names."""
 
-    may_be_absent = frozenset({"records"})
+    may_be_absent = frozenset({"log", "records", "replaces"})
 
     deletion: DeletionId
     issued_at: Timestamp = Field(description="When the statement was signed.")
+    log: InLog = None
     models_in_store: Count = Field(description="Number of models that were searched.")
     not_proved: list[str] = Field(default=[], description="What the statement does not show, in sentences.")
     received_at: ReceivedAt
     records: NamedRecords = Field(default=[])
     regulation: Regulation = None
+    replaces: Replaces = None
     software: Software | Earlier = Field(default=None, description="The software that signed it.")
     statement: str | None = Field(default=None, description="The outcome in a sentence.")
     subjects: Commitments = Field(default=[])
@@ -232,15 +255,19 @@ class BatchFacts(SignedModel):
 class RequestFacts(SignedModel):
     """Members about the deletion request and its certificate."""
 
+    may_be_absent = frozenset({"log", "replaces"})
+
     certificate: Uuid | Earlier = Field(default=None, description="Id of the certificate.")
     deletion: DeletionId
     due_at: Timestamp | Earlier = Field(default=None, description="When the regulation required it at the latest.")
     issued_at: Timestamp = Field(description="When the certificate was signed.")
+    log: InLog = None
     named_records: list[Count] = Field(
         default=[], description="Numbers of this model's records that the request named, ascending."
     )
     received_at: ReceivedAt
     regulation: Regulation = None
+    replaces: Replaces = None
     subjects: Commitments = Field(default=[])
 
 

@@ -18,12 +18,13 @@ import structlog
 
 from service.settings import Settings
 from service.settings.witnesses import Witness
+from service.store.clock import current_time
 from service.store.database import Database
 from service.store.log import sequencing
 from service.store.log.checkpoints import parse_signatures
 from service.store.signing.keys import open_signer
 from service.store.signing.statements import StatementSigner
-from service.store.tables import Checkpoint, now
+from service.store.tables import Checkpoint
 from worker.witness_client import NotWitnessed, request_cosignature
 
 log = structlog.get_logger("log")
@@ -110,7 +111,7 @@ class Publisher:
             published.append(self._publish_to("url", cosigned, put))
         if all(published):
             with self.database.writing() as session:
-                session.get_one(Checkpoint, newest.size).published_at = now()
+                session.get_one(Checkpoint, newest.size).published_at = current_time(session)
 
     def _newest(self) -> Checkpoint | None:
         with self.database.reading() as session:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 
-from service.resources import DeletionReader, ResourcesDep, visible_owner
+from service.resources import DeletionReader, Resources, ResourcesDep, visible_owner
 from service.store.certificates import bundles
+from vocabulary.signed_model import Sha256
 
 router = APIRouter(prefix="/api/v1", tags=["certificates"])
 
@@ -43,24 +44,42 @@ Accept = Annotated[str, Header(description="`application/json`, `application/pdf
 class Download:
     bundle: str
     name: str
+    successor: str | None = None
+    """Path of the certificate that was issued in its stead."""
 
 
 def certificate(certificate_id: uuid.UUID, caller: DeletionReader, resources: ResourcesDep) -> Download:
+    owner = visible_owner(caller)
     with resources.database.reading() as session:
-        bundle = bundles.find_certificate(session, certificate_id, visible_owner(caller))
-    return Download(bundle, f"lethe-certificate-{certificate_id}")
+        bundle = bundles.find_certificate(session, certificate_id, owner, cosigned=_has_witnesses(resources))
+        successor = bundles.find_successor(session, certificate_id, owner)
+    path = f"/api/v1/certificates/{successor}" if successor else None
+    return Download(bundle, f"lethe-certificate-{certificate_id}", path)
 
 
-def absence(deletion_id: uuid.UUID, caller: DeletionReader, resources: ResourcesDep) -> Download:
+def absence(
+    deletion_id: uuid.UUID,
+    caller: DeletionReader,
+    resources: ResourcesDep,
+    statement: Annotated[
+        Sha256 | None, Query(description="Digest of its statement: for one that was replaced. By default the newest.")
+    ] = None,
+) -> Download:
+    owner, cosigned = visible_owner(caller), _has_witnesses(resources)
     with resources.database.reading() as session:
-        bundle = bundles.find_absence(session, deletion_id, visible_owner(caller))
+        bundle = bundles.find_absence(session, deletion_id, owner, statement, cosigned=cosigned)
     return Download(bundle, f"lethe-absence-{deletion_id}")
 
 
 def receipt(deletion_id: uuid.UUID, caller: DeletionReader, resources: ResourcesDep) -> Download:
+    owner, cosigned = visible_owner(caller), _has_witnesses(resources)
     with resources.database.reading() as session:
-        bundle = bundles.find_receipt(session, deletion_id, visible_owner(caller), resources.signer)
+        bundle = bundles.find_receipt(session, deletion_id, owner, resources.signer, cosigned=cosigned)
     return Download(bundle, f"lethe-receipt-{deletion_id}")
+
+
+def _has_witnesses(resources: Resources) -> bool:
+    return bool(resources.settings.log_witnesses)
 
 
 def _add_routes(path: str, find: Callable[..., Download], summary: str, description: str) -> None:
@@ -83,7 +102,8 @@ _add_routes(
     "/certificates/{certificate_id}",
     certificate,
     "Download a certificate",
-    "Always the same bytes. It can be verified offline with the list of keys alone.",
+    "It can be verified offline with the list of keys alone. If it was replaced because a key was revoked, the header "
+    "`Link` with `rel=successor-version` names the certificate that was issued in its stead.",
 )
 _add_routes(
     "/deletions/{deletion_id}/absence",
@@ -109,6 +129,8 @@ def _accepted_form(accept: str) -> Form:
 def _respond(download: Download, form: Form) -> Response:
     disposition, bundle = "inline" if form is Form.HTML else "attachment", download.bundle
     headers = {"Content-Disposition": f'{disposition}; filename="{download.name}.{form}"', "Vary": "Accept"}
+    if download.successor:
+        headers["Link"] = f'<{download.successor}>; rel="successor-version"'
     if form is Form.JSON:
         return Response(bundle, media_type=MEDIA_TYPES[form], headers=headers)
     # Loading the printer takes a while, so only those who need it wait for it.

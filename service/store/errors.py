@@ -14,6 +14,7 @@ StoreError
 ├── ArtifactDamaged          the content of a file does not match its digest
 ├── ArtifactsUnavailable     the artifact store cannot be reached or used
 ├── DiskFull                 no space for a file; nothing was stored
+├── SecretMismatch           the process has another secret than the database; nothing was stored
 ├── PolicyMissed             the bound exceeds the model's policy; nothing was published
 └── LeaseLost                another worker has taken over the batch; nothing may be published
 """
@@ -67,6 +68,10 @@ class NotResendable(StoreError):
     pass
 
 
+class NotReplaceable(StoreError):
+    pass
+
+
 class ArtifactDamaged(StoreError):
     pass
 
@@ -76,6 +81,10 @@ class ArtifactsUnavailable(StoreError):
 
 
 class DiskFull(StoreError):
+    pass
+
+
+class SecretMismatch(StoreError):
     pass
 
 

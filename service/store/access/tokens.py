@@ -12,9 +12,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.store import audit
+from service.store.clock import current_time
 from service.store.errors import NotFound
 from service.store.states import Role
-from service.store.tables import Token, now
+from service.store.tables import Token
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def revoke_token(session: Session, token_id: uuid.UUID, actor: str) -> None:
     token = session.get(Token, token_id)
     if token is None or token.revoked_at is not None:
         raise NotFound("no active token has this id; `lethe token list` shows all tokens")
-    token.revoked_at = now()
+    token.revoked_at = current_time(session)
     audit.record(session, actor, "token.revoked", token.id, caller=token.caller, role=token.role)
 
 

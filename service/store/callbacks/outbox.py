@@ -13,16 +13,19 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-from sqlalchemy import ColumnElement, exists, func, insert, or_, select, update
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.orm import Session
 
 from service.store import audit
+from service.store.callbacks.claiming import ClaimedCallback
+from service.store.clock import current_time
 from service.store.deletions.opendsr import REQUEST_STATUS
 from service.store.deletions.views import DeletionRow
+from service.store.dialect import CLOCK
 from service.store.errors import NotFound, NotResendable
 from service.store.paging import Page, Position, Window, make_page, newest_first
 from service.store.states import CallbackStatus, DeletionStatus
-from service.store.tables import Callback, Certificate, Deletion, OpenDsrRequest, now
+from service.store.tables import Callback, Certificate, Deletion, OpenDsrRequest
 
 SENDER = "lethe"
 
@@ -35,26 +38,6 @@ class Change:
     before: str
     absent: bool
     """Whether no model held the subject, so that the only certificate is one of absence."""
-
-
-@dataclass(frozen=True)
-class ClaimedCallback:
-    """Callback held by a sender. The end of its lease is the fencing token: every later claim ends later."""
-
-    id: uuid.UUID
-    sequence: int
-    deletion_id: uuid.UUID
-    url: str
-    message: dict[str, Any]
-    attempts: int
-    lease: datetime
-    caller: str
-    subject_request_id: uuid.UUID | None
-    """Id that the sender of an OpenDSR request chose; None for the native API."""
-
-    @property
-    def host(self) -> str:
-        return host_of(self.url)
 
 
 def host_of(url: str) -> str:
@@ -72,55 +55,33 @@ def enqueue(session: Session, changes: Iterable[Change]) -> None:
     sequences = dict(session.execute(last.group_by(Callback.deletion_id)).all())
     from_opendsr = select(OpenDsrRequest.deletion_id).where(OpenDsrRequest.deletion_id.in_(by_deletion))
     opendsr_ids = set(session.scalars(from_opendsr))
+    timestamp = current_time(session)
     rows: list[dict[str, Any]] = []
     for deletion_id, change in by_deletion.items():
         if deletion_id not in opendsr_ids or _changes_opendsr_status(change):
-            shared = {"deletion_id": deletion_id, "message": _message(change, certificates.get(deletion_id, []))}
+            shared = {
+                "deletion_id": deletion_id,
+                "caller": change.deletion.caller,
+                "message": _message(change, certificates.get(deletion_id, []), timestamp),
+            }
             urls = enumerate(change.deletion.callback_urls or [], sequences.get(deletion_id, 0) + 1)
-            rows += [{**shared, "sequence": sequence, "url": url} for sequence, url in urls]
+            rows += [{**shared, "sequence": sequence, "url": url, "host": host_of(url)} for sequence, url in urls]
     if rows:
         session.execute(insert(Callback), rows)
 
 
-def claim_callbacks(session: Session, limit: int, lease_seconds: float) -> Sequence[ClaimedCallback]:
-    """Claim up to `limit` due callbacks without a live lease; per deletion and URL only the first unsent one.
-
-    Rows that another sender is claiming at the same time are skipped.
-    """
-    timestamp = now()
-    rows = session.scalars(
-        select(Callback)
-        .where(_is_due(timestamp), ~_has_unsent_before())
-        .order_by(Callback.not_before, Callback.id)
-        .limit(limit)
-        .with_for_update(skip_locked=True, of=Callback)
-        .execution_options(populate_existing=True)
-    ).all()
-    for row in rows:
-        row.attempts += 1
-        row.lease_expires_at = timestamp + timedelta(seconds=lease_seconds)
-    session.flush()
-    senders = session.execute(
-        select(Deletion.id, Deletion.caller, OpenDsrRequest.subject_request_id)
-        .outerjoin(OpenDsrRequest, OpenDsrRequest.deletion_id == Deletion.id)
-        .where(Deletion.id.in_({row.deletion_id for row in rows}))
-    )
-    by_deletion = {deletion_id: (caller, request_id) for deletion_id, caller, request_id in senders}
-    return [_claimed_callback(row, *by_deletion[row.deletion_id]) for row in rows]
-
-
 def mark_delivered(session: Session, claimed: ClaimedCallback) -> bool:
     """Record the delivery. False if the lease was lost: then its new holder records the result."""
-    if not _end(session, claimed, status=CallbackStatus.DELIVERED, delivered_at=now(), failure=None):
+    if not _end(session, claimed, status=CallbackStatus.DELIVERED, delivered_at=CLOCK, failure=None):
         return False
     _record(session, claimed, "callback.delivered")
     return True
 
 
-def mark_failed(session: Session, claimed: ClaimedCallback, reason: str, retry_at: datetime | None) -> bool:
-    """Postpone the callback to `retry_at`, or mark it as dead. False if the lease was lost."""
-    if retry_at is not None:
-        return _end(session, claimed, not_before=retry_at, failure=reason)
+def mark_failed(session: Session, claimed: ClaimedCallback, reason: str, delay: timedelta | None) -> bool:
+    """Postpone the callback by `delay`, or mark it as dead. False if the lease was lost."""
+    if delay is not None:
+        return _end(session, claimed, not_before=current_time(session) + delay, failure=reason)
     if not _end(session, claimed, status=CallbackStatus.DEAD, failure=reason):
         return False
     _record(session, claimed, "callback.dead", reason=reason)
@@ -142,7 +103,7 @@ def resend(session: Session, callback_id: uuid.UUID, actor: str) -> Callback:
         raise NotFound(f"callback {callback_id} not found; GET /api/v1/callbacks lists all callbacks")
     if row.status != CallbackStatus.DEAD:
         raise NotResendable(f"the callback is {row.status}; only a dead one can be sent again")
-    row.status, row.attempts, row.not_before = CallbackStatus.PENDING, 0, now()
+    row.status, row.attempts, row.not_before = CallbackStatus.PENDING, 0, current_time(session)
     audit.record(session, actor, "callback.resent", row.deletion_id, callback=str(row.id), host=host_of(row.url))
     return row
 
@@ -160,12 +121,12 @@ def _changes_opendsr_status(change: Change) -> bool:
     return REQUEST_STATUS[DeletionStatus(change.before)] != REQUEST_STATUS[DeletionStatus(change.deletion.status)]
 
 
-def _message(change: Change, certificate_ids: Sequence[uuid.UUID]) -> dict[str, Any]:
+def _message(change: Change, certificate_ids: Sequence[uuid.UUID], occurred_at: datetime) -> dict[str, Any]:
     """Return the callback's content at the time of the change. Later attempts repeat it unchanged."""
     deletion = change.deletion
     return {
         "status": deletion.status,
-        "occurred_at": _format(now()),
+        "occurred_at": _format(occurred_at),
         "due_at": _format(deletion.due_at),
         "certificates": [f"/api/v1/certificates/{certificate_id}" for certificate_id in sorted(certificate_ids)],
         "absence": f"/api/v1/deletions/{deletion.id}/absence" if change.absent else None,
@@ -174,37 +135,6 @@ def _message(change: Change, certificate_ids: Sequence[uuid.UUID]) -> dict[str, 
 
 def _format(timestamp: datetime) -> str:
     return timestamp.isoformat().replace("+00:00", "Z")
-
-
-def _is_due(now: datetime) -> ColumnElement[bool]:
-    is_free = or_(Callback.lease_expires_at.is_(None), Callback.lease_expires_at <= now)
-    return (Callback.status == CallbackStatus.PENDING) & (Callback.not_before <= now) & is_free
-
-
-def _has_unsent_before() -> ColumnElement[bool]:
-    earlier = aliased(Callback)
-    return exists().where(
-        earlier.deletion_id == Callback.deletion_id,
-        earlier.url == Callback.url,
-        earlier.sequence < Callback.sequence,
-        earlier.status == CallbackStatus.PENDING,
-    )
-
-
-def _claimed_callback(row: Callback, caller: str, subject_request_id: uuid.UUID | None) -> ClaimedCallback:
-    if row.lease_expires_at is None:
-        raise ValueError("a claimed callback must have a lease")
-    return ClaimedCallback(
-        id=row.id,
-        sequence=row.sequence,
-        deletion_id=row.deletion_id,
-        url=row.url,
-        message=row.message,
-        attempts=row.attempts,
-        lease=row.lease_expires_at,
-        caller=caller,
-        subject_request_id=subject_request_id,
-    )
 
 
 def _end(session: Session, claimed: ClaimedCallback, **values: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar, cast
 
@@ -13,19 +13,24 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from service.store import audit
 from service.store.batches.selection import remaining_records
 from service.store.certificates.statements import Certified, IssuedCertificate, issue
+from service.store.clock import current_time
+from service.store.errors import ClockBehind
 from service.store.signing.statements import StatementSigner
 from service.store.states import DeletionStatus
-from service.store.tables import Certificate, Deletion, DeletionRecord, DeletionSubject, DeletionTarget, now
+from service.store.tables import Certificate, Deletion, DeletionRecord, DeletionSubject, DeletionTarget
 
 T = TypeVar("T")
 
 
 def complete_and_certify(
     session: Session, batch_id: uuid.UUID, certified: Certified, signer: StatementSigner
-) -> Mapping[uuid.UUID, uuid.UUID]:
-    """Return the ids of the certificates by deletion. Call it before erasing, while records still name their owners."""
+) -> Mapping[uuid.UUID, IssuedCertificate]:
+    """Return the certificates by deletion. Call it before erasing, while records still name their owners.
+
+    Raises ClockBehind if one would be dated before its request.
+    """
     in_batch = (DeletionTarget.batch_id == batch_id) & (DeletionTarget.status == DeletionStatus.RUNNING)
-    issued_at = now()
+    issued_at = current_time(session)
     certificates = dict(_issue_each(session, in_batch, certified, signer, issued_at))
     shared = {
         "model_id": certified.model.id,
@@ -47,7 +52,18 @@ def complete_and_certify(
     }
     audit.record_each(session, "lethe", "certificate.issued", details)
     session.execute(update(DeletionTarget).where(in_batch).values(status=DeletionStatus.COMPLETED))
-    return {deletion_id: certificate.id for deletion_id, certificate in certificates.items()}
+    return certificates
+
+
+def require_later(issued_at: datetime, received: Iterable[datetime]) -> None:
+    """Raise ClockBehind if a request was received after this time."""
+    latest = max(received, default=issued_at)
+    if issued_at < latest:
+        raise ClockBehind(
+            f"the database's clock is at least {latest - issued_at} behind the time at which a request was received: "
+            "correct it, or wait until it has caught up. Nothing was published or erased; it is retried automatically "
+            "a few times, after that retry it."
+        )
 
 
 def _issue_each(
@@ -63,6 +79,7 @@ def _issue_each(
     query = select(Deletion).join(DeletionTarget, DeletionTarget.deletion_id == Deletion.id).where(in_batch)
     deletions = session.scalars(query).all()
     records = remaining_records(session, certified.model.id, [deletion.id for deletion in deletions])
+    require_later(issued_at, (deletion.received_at for deletion in deletions))
     for deletion in deletions:
         named = commitments.get(deletion.id, []), named_records.get(deletion.id, [])
         yield deletion.id, issue(signer, certified, deletion, *named, records[deletion.id], issued_at)

@@ -32,6 +32,7 @@ from vocabulary.certificate import (
     Digest,
     ErasureFacts,
     ForgottenProof,
+    LogName,
     LogPromise,
     ModelFacts,
     NamedRecord,
@@ -229,6 +230,7 @@ def issue(
         received_at=deletion.received_at,
         due_at=deletion.due_at,
         issued_at=issued_at,
+        log=LogName(origin=signer.origin),
     )
     members = {name: canonical_json(value) for name, value in facts.to_dict().items()}
     proof = certified.prove(forgotten).to_canonical_json()
@@ -253,6 +255,7 @@ def sign_absence(signer: StatementSigner, view: DeletionView, models_in_store: i
         predicate=AbsencePredicate(
             **_request_members(view),
             issued_at=issued_at,
+            log=LogName(origin=signer.origin),
             models_in_store=models_in_store,
             statement=view.deletion.outcome,
             not_proved=[ABSENCE_NOT_PROVED],

@@ -14,11 +14,15 @@ from sqlalchemy.orm import Session
 from service.store.access.identities import anonymous_commitment, commitment
 from service.store.callbacks import outbox
 from service.store.certificates.statements import received_entry, sign_absence
+from service.store.clock import current_time
 from service.store.deletions import deadlines
+from service.store.deletions.bodies import BodyMark, mark_body, save_marks
 from service.store.deletions.holdings import Holdings, find_holdings
-from service.store.deletions.opendsr import OpenDsrReference, ReceivedRequest, RequestKey, find_received
-from service.store.deletions.views import DeletionRow, DeletionView, NamedRecord, TargetView
+from service.store.deletions.opendsr import ReceivedRequest, digest_request, find_received
+from service.store.deletions.requests import DeletionRequest, RequestKey
+from service.store.deletions.views import DeletionRow, DeletionView, TargetView
 from service.store.errors import IdempotencyMismatch, NotFound
+from service.store.signing.keys import require_active
 from service.store.signing.statements import StatementSigner, statement_digest
 from service.store.states import DeletionStatus
 from service.store.tables import (
@@ -31,33 +35,12 @@ from service.store.tables import (
     DeletionTarget,
     Model,
     OpenDsrRequest,
-    now,
 )
 
 NO_SUBJECT_HELD = "No model holds a record of this subject; there was nothing to forget."
 RECORDS_ERASED = "The records were erased by an earlier deletion; there was nothing left to forget."
 
 Outcome = DeletionView | NotFound | IdempotencyMismatch
-
-
-@dataclass(frozen=True)
-class DeletionRequest:
-    """A parsed request for one deletion. Identities are keyed hashes already."""
-
-    caller: str
-    regulation: str
-    lookups: Sequence[bytes]
-    model_ids: Sequence[uuid.UUID] | None
-    """Models to search for the subjects; None means all."""
-    request_id: str
-    window_seconds: float
-    """How long to wait for other deletions to share a batch with."""
-    records: Sequence[NamedRecord] = ()
-    """Rows to forget by themselves: other rows of the same subject stay."""
-    callback_urls: Sequence[str] = ()
-    """URLs that are sent each change of status."""
-    opendsr: OpenDsrReference | None = None
-    """Set if the request came over OpenDSR."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +51,7 @@ class Stored:
     """For each request, in order: its deletion, or the error to raise for it."""
     model_ids: frozenset[uuid.UUID]
     """Models with new work, whose doorbell is to be rung after the commit."""
+    holdings: Holdings
 
 
 @dataclass(frozen=True)
@@ -78,6 +62,8 @@ class _Draft:
     view: DeletionView
     subject_ids: Mapping[str, uuid.UUID | None]
     """By commitment; None for a subject that no model holds."""
+    mark: BodyMark | None
+    """What a repeated OpenDSR request is compared with."""
 
     @property
     def id(self) -> uuid.UUID:
@@ -90,6 +76,7 @@ def store_deletions(session: Session, requests: Sequence[DeletionRequest], signe
     A request that is refused does not hold up the others. An OpenDSR request that was received before, also in this
     very list, yields the deletion that it became.
     """
+    require_active(session, signer)
     holdings = find_holdings(
         session,
         lookups=(lookup for request in requests for lookup in request.lookups),
@@ -97,28 +84,29 @@ def store_deletions(session: Session, requests: Sequence[DeletionRequest], signe
         model_ids=(model_id for request in requests for model_id in request.model_ids or ()),
     )
     received = find_received(session, (request.opendsr for request in requests if request.opendsr))
-    received_at = now()
+    received_at = current_time(session)
     outcomes: list[Outcome] = []
     drafts: list[_Draft] = []
     for request in requests:
-        outcome = _find_repetition(request, received) or _find_unknown_name(request, holdings)
+        outcome = _find_repetition(request, received, holdings) or _find_unknown_name(request, holdings)
         if outcome is None:
             draft = _draft(request, holdings, received_at)
             drafts.append(draft)
             outcome = draft.view
             if request.opendsr:
-                received[request.opendsr.key] = ReceivedRequest(request.opendsr.body_mac, draft.view)
+                received[request.opendsr.key] = ReceivedRequest(draft.view, draft.mark)
         outcomes.append(outcome)
     _insert_drafts(session, drafts, signer)
-    return Stored(outcomes, frozenset(target.model_id for draft in drafts for target in draft.view.targets))
+    model_ids = frozenset(target.model_id for draft in drafts for target in draft.view.targets)
+    return Stored(outcomes, model_ids, holdings)
 
 
 def _find_repetition(
-    request: DeletionRequest, received: Mapping[RequestKey, ReceivedRequest]
+    request: DeletionRequest, received: Mapping[RequestKey, ReceivedRequest], holdings: Holdings
 ) -> DeletionView | IdempotencyMismatch | None:
     if request.opendsr is None or request.opendsr.key not in received:
         return None
-    return received[request.opendsr.key].answer(request.opendsr)
+    return received[request.opendsr.key].answer(digest_request(request, holdings), request.opendsr)
 
 
 def _find_unknown_name(request: DeletionRequest, holdings: Holdings) -> NotFound | None:
@@ -137,25 +125,35 @@ def _find_unknown_name(request: DeletionRequest, holdings: Holdings) -> NotFound
 
 
 def _draft(request: DeletionRequest, holdings: Holdings, received_at: datetime) -> _Draft:
+    deletion_id = uuid.uuid4()
     subject_ids: dict[str, uuid.UUID | None] = {}
     model_ids = {record.model_id for record in request.records if record in holdings.records}
     for lookup in request.lookups:
         subject = holdings.subjects.get(lookup)
         if subject is None:
-            subject_ids[anonymous_commitment(lookup)] = None
+            subject_ids[anonymous_commitment()] = None
             continue
-        subject_ids[commitment(subject.key, lookup)] = subject.id
+        subject_ids[commitment(subject.key, lookup, deletion_id)] = subject.id
         requested = subject.model_ids if request.model_ids is None else request.model_ids
         model_ids.update(set(subject.model_ids).intersection(requested))
     targets = [TargetView(model_id, DeletionStatus.PENDING) for model_id in sorted(model_ids)]
-    row = _deletion_row(request, received_at, is_pending=bool(targets))
-    return _Draft(request, DeletionView(row, sorted(subject_ids), targets, request.records), subject_ids)
+    row = _deletion_row(deletion_id, request, received_at, is_pending=bool(targets))
+    view = DeletionView(row, sorted(subject_ids), targets, request.records)
+    return _Draft(request, view, subject_ids, _mark(request, holdings))
 
 
-def _deletion_row(request: DeletionRequest, received_at: datetime, *, is_pending: bool) -> DeletionRow:
+def _mark(request: DeletionRequest, holdings: Holdings) -> BodyMark | None:
+    """Return the mark of an OpenDSR request. Others are marked under their idempotency key."""
+    content = digest_request(request, holdings) if request.opendsr else None
+    return mark_body(content, request.opendsr.mac) if request.opendsr and content else None
+
+
+def _deletion_row(
+    deletion_id: uuid.UUID, request: DeletionRequest, received_at: datetime, *, is_pending: bool
+) -> DeletionRow:
     sentences = [NO_SUBJECT_HELD] * bool(request.lookups) + [RECORDS_ERASED] * bool(request.records)
     return DeletionRow(
-        id=uuid.uuid4(),
+        id=deletion_id,
         caller=request.caller,
         regulation=request.regulation,
         status=DeletionStatus.PENDING if is_pending else DeletionStatus.COMPLETED,
@@ -165,6 +163,7 @@ def _deletion_row(request: DeletionRequest, received_at: datetime, *, is_pending
         received_at=received_at,
         due_at=deadlines.due(request.regulation, received_at),
         completed_at=None if is_pending else received_at,
+        body_id=request.body_id,
     )
 
 
@@ -177,6 +176,7 @@ def _insert_drafts(session: Session, drafts: Sequence[_Draft], signer: Statement
     _insert(session, DeletionRecord, (row for draft in drafts for row in _record_rows(draft)))
     _insert(session, DeletionTarget, (row for draft in drafts for row in _target_rows(draft)))
     _insert(session, OpenDsrRequest, (row for draft in drafts for row in _opendsr_rows(draft)))
+    save_marks(session, {draft.request.body_id: draft.mark for draft in drafts if draft.mark})
     absences = [_absence_row(draft, model_count, signer) for draft in absent]
     _insert(session, Absence, absences)
     _insert(session, AuditEntry, (received_entry(draft.view) for draft in drafts))
@@ -211,11 +211,13 @@ def _target_rows(draft: _Draft) -> Iterator[dict[str, Any]]:
 
 def _opendsr_rows(draft: _Draft) -> Iterator[dict[str, Any]]:
     if draft.request.opendsr:
-        yield {"deletion_id": draft.id, **vars(draft.request.opendsr)}
+        caller, subject_request_id = draft.request.opendsr.key
+        yield {"deletion_id": draft.id, "caller": caller, "subject_request_id": subject_request_id}
 
 
 def _absence_row(draft: _Draft, model_count: int, signer: StatementSigner) -> dict[str, Any]:
-    issued_at, bundle = sign_absence(signer, draft.view, model_count)
+    issued_at = draft.view.deletion.received_at
+    bundle = sign_absence(signer, draft.view, model_count, issued_at)
     return {"deletion_id": draft.id, "issued_at": issued_at, "bundle": bundle}
 
 

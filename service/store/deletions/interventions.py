@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from service.store import audit
+from service.store.clock import current_time
 from service.store.deletions import deadlines
 from service.store.deletions.lifecycle import OPEN_STATUSES, refresh
 from service.store.deletions.listing import Criteria, matches
@@ -22,7 +23,7 @@ from service.store.deletions.views import DeletionView, find_deletion, view_of
 from service.store.dialect import chunks
 from service.store.errors import InvalidExtension, NotCancellable, NothingToRetry
 from service.store.states import DeletionStatus
-from service.store.tables import Deletion, DeletionTarget, now
+from service.store.tables import Deletion, DeletionTarget
 
 MAX_RETRIED = 10_000
 
@@ -103,7 +104,7 @@ def _retry(session: Session, deletion_ids: Sequence[uuid.UUID], actor: str) -> R
     for deletion_id, failed in by_deletion.items():
         failures = {str(target.model_id): target.failure for target in failed}
         audit.record(session, actor, "deletion.retried", deletion_id, failures=failures)
-    not_before = now()
+    not_before = current_time(session)
     for target in targets:
         target.status, target.attempts, target.not_before = DeletionStatus.PENDING, 0, not_before
         target.failure, target.batch_limit = None, None  # the failure is in the history now

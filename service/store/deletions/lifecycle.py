@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session
 
 from service.store import audit
 from service.store.callbacks import outbox
-from service.store.dialect import chunks
+from service.store.dialect import CLOCK, chunks
 from service.store.states import DeletionStatus
-from service.store.tables import Certificate, Deletion, DeletionTarget, now
+from service.store.tables import Certificate, Deletion, DeletionTarget
 
 OPEN_STATUSES = (DeletionStatus.PENDING, DeletionStatus.RUNNING, DeletionStatus.FAILED)
 """Neither completed nor cancelled: the deadline still counts."""
@@ -69,7 +69,7 @@ def _complete(session: Session, ids: Sequence[uuid.UUID]) -> None:
     if not ids:
         return
     certified = set(session.scalars(select(Certificate.deletion_id).where(Certificate.deletion_id.in_(ids))))
-    session.execute(update(Deletion).where(Deletion.id.in_(ids)).values(completed_at=now(), outcome=None))
+    session.execute(update(Deletion).where(Deletion.id.in_(ids)).values(completed_at=CLOCK, outcome=None))
     erased = [deletion_id for deletion_id in ids if deletion_id not in certified]
     if erased:
         session.execute(update(Deletion).where(Deletion.id.in_(erased)).values(outcome=ALREADY_ERASED))

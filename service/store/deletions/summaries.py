@@ -11,10 +11,11 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from service.store import audit
+from service.store.clock import current_time
 from service.store.database import Database
 from service.store.deletions.lifecycle import OPEN_STATUSES
 from service.store.states import DeletionStatus
-from service.store.tables import AuditEntry, Deletion, now
+from service.store.tables import AuditEntry, Deletion
 
 SOON = timedelta(days=7)
 ACTION = "summary.daily"
@@ -52,27 +53,28 @@ class DeadlineCounts:
 
 def count_deadlines(session: Session) -> DeadlineCounts:
     """Count the open deletions that are overdue or due within a week."""
-    is_late, is_soon = _deadline_conditions(now())
+    is_late, is_soon = _deadline_conditions(current_time(session))
     query = select(_count_if(is_late), _count_if(is_soon)).where(Deletion.status.in_(OPEN_STATUSES))
     return DeadlineCounts(*session.execute(query).one())
 
 
 def write_daily_summary(database: Database) -> Summary | None:
     """Write yesterday's summary unless it exists. Of two sweeps the database lets only one do it."""
-    day = now().date() - timedelta(days=1)
     with database.reading() as session:
+        day = current_time(session).date() - timedelta(days=1)
         latest = find_summaries(session, 1)
     if latest and latest[0].day >= day:
         return None
     since = _midnight(latest[0].day + timedelta(days=1) if latest else day)
     try:
         with database.writing() as session:
+            written_at = current_time(session)
             counts = _count(session, since, _midnight(day + timedelta(days=1)))
             regulations = {name: asdict(numbers) for name, numbers in counts.items()}
             audit.record(session, "lethe", ACTION, day.isoformat(), since=since.isoformat(), regulations=regulations)
     except IntegrityError:
         return None
-    return Summary(day, since, now(), counts)
+    return Summary(day, since, written_at, counts)
 
 
 def find_summaries(session: Session, limit: int, before: date | None = None) -> Sequence[Summary]:
@@ -91,7 +93,7 @@ def _summary(entry: AuditEntry) -> Summary:
 
 def _count(session: Session, start: datetime, end: datetime) -> dict[str, Counts]:
     """Count in one pass over the table."""
-    is_late, is_soon = _deadline_conditions(now())
+    is_late, is_soon = _deadline_conditions(current_time(session))
     is_open = Deletion.status.in_(OPEN_STATUSES)
     conditions = (
         and_(Deletion.received_at >= start, Deletion.received_at < end),

@@ -42,10 +42,11 @@ def root_of(hashes: Sequence[bytes]) -> bytes:
 
 
 class Tree:
-    """Roots and proofs computed from tiles. Each tile is read once."""
+    """Roots and proofs computed from tiles. Each tile is read once, and each complete subtree hashed once."""
 
     def __init__(self, read: ReadTile) -> None:
         self._read = functools.cache(read)
+        self._subtree_root = functools.cache(self._compute_subtree_root)
 
     def append(self, size: int, hashes: Sequence[bytes]) -> Mapping[tuple[int, int], bytes]:
         """Return the tiles, by level and number, that change when `hashes` are appended to a tree of `size` leaves."""
@@ -106,7 +107,7 @@ class Tree:
         middle = start + _split_point(size)
         return node_hash(self._range_root(start, middle), self._range_root(middle, end))
 
-    def _subtree_root(self, start: int, height: int) -> bytes:
+    def _compute_subtree_root(self, start: int, height: int) -> bytes:
         """Return the root of the complete subtree of this height, which is a part of one tile."""
         level, height_in_tile = divmod(height, WIDTH_BITS)
         number, offset = divmod(start >> (level * WIDTH_BITS), WIDTH)

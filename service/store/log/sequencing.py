@@ -6,18 +6,19 @@ intake never waits for the log. The tree always has the size of the newest check
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import func, select, text, update
 from sqlalchemy.orm import Session
 
-from service.store.dialect import byte_position, lock
+from service.store.dialect import byte_position, chunks, lock
 from service.store.errors import NotFound
 from service.store.log import merkle
 from service.store.log.checkpoints import write_checkpoint
 from service.store.log.leaves import encode_leaf
 from service.store.log.merkle import HASH_BYTES, WIDTH, Tree
+from service.store.signing.keys import require_active
 from service.store.signing.statements import StatementSigner
 from service.store.tables import AuditEntry, Checkpoint, LogTile
 
@@ -54,9 +55,11 @@ def entry_leaf(entry: AuditEntry) -> bytes:
 def sequence_entries(session: Session, signer: StatementSigner, most: int | None = None) -> Checkpoint | None:
     """Give the new entries leaf indices in the order of their ids, and sign the resulting tree.
 
-    Sequences at most `most` entries, or all. None if there are no new entries.
+    Sequences at most `most` entries, or all. None if there are no new entries. Raises KeyInactive if the log key may
+    not sign any more.
     """
     session.flush()
+    require_active(session, signer)
     lock(session, "lethe-log")
     before = size = log_size(session)
     while hashes := _assign_indices(session, size, CHUNK if most is None else min(CHUNK, before + most - size)):
@@ -85,16 +88,33 @@ def full_note(checkpoint: Checkpoint) -> str:
     return checkpoint.note + checkpoint.cosignatures
 
 
-def find_logged_entry(session: Session, concerns: object, action: str) -> LoggedEntry | None:
-    """Return the entry with its proof for the first checkpoint that covers it. None until it is sequenced."""
+def find_logged_entry(
+    session: Session, concerns: object, action: str, statement: str | None = None, *, cosigned: bool = False
+) -> LoggedEntry | None:
+    """Return the entry with its proof for the first checkpoint that covers it. None until it is sequenced.
+
+    With `statement`, the entry that names this statement. With `cosigned`, the proof is for the first checkpoint that a
+    witness cosigned, if there is one already.
+    """
     matches = AuditEntry.concerns == str(concerns), AuditEntry.action == action, AuditEntry.leaf_index.is_not(None)
-    entry = session.scalar(select(AuditEntry).where(*matches).order_by(AuditEntry.leaf_index).limit(1))
+    entries = session.scalars(select(AuditEntry).where(*matches).order_by(AuditEntry.leaf_index)).all()
+    entry = next((entry for entry in entries if statement in (None, entry.details.get("statement"))), None)
     if entry is None or entry.leaf_index is None:
         return None
-    covering = select(Checkpoint).where(Checkpoint.size > entry.leaf_index).order_by(Checkpoint.size).limit(1)
-    checkpoint = session.scalars(covering).one()
-    proof = _tree(session).inclusion(entry.leaf_index, checkpoint.size)
-    return LoggedEntry(entry_leaf(entry).decode(), entry.leaf_index, proof, full_note(checkpoint))
+    checkpoint = _covering_checkpoint(session, entry.leaf_index, cosigned=cosigned)
+    return _prove(_tree(session), entry, entry.leaf_index, checkpoint)
+
+
+def find_logged_entries(session: Session, concerns: Iterable[str], action: str) -> Mapping[str, LoggedEntry]:
+    """Return the sequenced entries about these, by what they concern, with proofs for the latest checkpoint."""
+    checkpoint, tree = latest_checkpoint(session), _tree(session)
+    logged: dict[str, LoggedEntry] = {}
+    for chunk in chunks(concerns):
+        query = select(AuditEntry).where(AuditEntry.concerns.in_(chunk), AuditEntry.action == action)
+        for entry in session.scalars(query):
+            if checkpoint is not None and entry.leaf_index is not None:
+                logged[entry.concerns] = _prove(tree, entry, entry.leaf_index, checkpoint)
+    return logged
 
 
 def read_entries(session: Session, start: int, count: int) -> Sequence[str]:
@@ -135,6 +155,16 @@ def read_tile(session: Session, level: int, number: int) -> bytes:
     if hashes is None:
         raise NotFound(f"tile {number} at level {level} not found in the log")
     return hashes
+
+
+def _covering_checkpoint(session: Session, index: int, *, cosigned: bool) -> Checkpoint:
+    covering = select(Checkpoint).where(Checkpoint.size > index).order_by(Checkpoint.size).limit(1)
+    witnessed = session.scalar(covering.where(Checkpoint.cosignatures != "")) if cosigned else None
+    return witnessed or session.scalars(covering).one()
+
+
+def _prove(tree: Tree, entry: AuditEntry, index: int, checkpoint: Checkpoint) -> LoggedEntry:
+    return LoggedEntry(entry_leaf(entry).decode(), index, tree.inclusion(index, checkpoint.size), full_note(checkpoint))
 
 
 def _require_size(session: Session, size: int) -> None:

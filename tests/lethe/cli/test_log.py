@@ -13,7 +13,7 @@ from lethe.cli.main import app
 from service.settings import Settings
 from service.store.database import Database
 from service.store.log import sequencing
-from service.store.signing.keys import configured_signer
+from service.store.signing.keys import open_signer
 from service.store.signing.statements import StatementSigner
 from service.store.states import Role
 from service.store.tables import AuditEntry
@@ -25,7 +25,7 @@ RUN = CliRunner()
 
 @pytest.fixture
 def signer(settings: Settings, database: Database) -> StatementSigner:
-    signer = configured_signer(settings)
+    signer = open_signer(settings, database)
     grow_log(settings, database, signer)
     return signer
 

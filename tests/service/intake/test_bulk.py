@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from service.intake.bulk import MAX_LINES, read_lines, write_lines
 from service.settings import Settings
 from service.store.database import Database
-from service.store.deletions.creation import DeletionRequest
+from service.store.deletions.requests import DeletionRequest
 from service.store.errors import NotFound
-from service.store.signing.keys import configured_signer
+from service.store.signing.keys import open_signer
 from tests import samples
 from tests.service.intake.test_parsing import PARSER
 
@@ -36,7 +36,7 @@ def test_the_number_of_lines_is_limited(content: bytes) -> None:
 def test_each_line_is_answered_in_order(settings: Settings, database: Database) -> None:
     view = samples.request_deletion(settings, database, 1)
     lines = read_lines(b"{\n" + GOOD + b"\n" + GOOD, PARSER.parse)
-    signer = configured_signer(settings)
+    signer = open_signer(settings, database)
     results = [json.loads(line) for line in write_lines(lines, [NotFound("no model"), view], signer).splitlines()]
     assert [(result["line"], result["status"]) for result in results] == [(1, 422), (2, 404), (3, 201)]
     assert results[1]["problem"]["detail"] == "no model"

@@ -14,12 +14,13 @@ from service.intake.submission import Intake, Submission, single_submission
 from service.settings import Settings
 from service.store.batches.doorbell import Doorbell
 from service.store.database import Database
-from service.store.deletions.creation import DeletionRequest, Outcome
+from service.store.deletions.creation import Outcome
 from service.store.deletions.idempotency import KeyUse
 from service.store.deletions.opendsr import OpenDsrReference
+from service.store.deletions.requests import DeletionRequest
 from service.store.deletions.views import DeletionView
 from service.store.errors import IdempotencyMismatch, NotFound
-from service.store.signing.keys import configured_signer
+from service.store.signing.keys import open_signer
 from service.store.tables import Deletion, IdempotencyKey
 from tests import samples
 from tests.waiting import wait_until
@@ -30,7 +31,7 @@ KEY = KeyUse("acme", "key", b"m" * 32)
 @pytest.fixture
 def intake(settings: Settings, database: Database) -> Iterator[Intake]:
     ringer = Ringer(Doorbell(settings.broker, database))
-    signer = configured_signer(settings)
+    signer = open_signer(settings, database)
     intake = Intake(database, signer, ringer, window_seconds=0.0, wait_seconds=5.0)
     yield intake
     intake.close()
@@ -123,7 +124,7 @@ def test_an_opendsr_request_sent_many_times_at_once_is_one_deletion(
 def test_two_processes_that_store_the_same_opendsr_request_agree(settings: Settings, database: Database) -> None:
     """Each finds no such request; the second to insert it starts again and finds that of the first."""
     reference = OpenDsrReference("acme", uuid.uuid4(), b"m" * 32)
-    signer = configured_signer(settings)
+    signer = open_signer(settings, database)
     ringers = [Ringer(Doorbell(settings.broker, database)) for _ in range(2)]
     intakes = [Intake(database, signer, ringer, 60.0, 5.0) for ringer in ringers]
 

@@ -16,7 +16,7 @@ from service.store.batches.publication import BatchResult, publish
 from service.store.database import Database
 from service.store.datasets.dataset import load_dataset
 from service.store.datasets.tree import DatasetTree
-from service.store.signing.keys import configured_signer
+from service.store.signing.keys import open_signer
 from service.store.states import Role
 from service.store.tables import Batch, now
 from tests import samples
@@ -68,11 +68,11 @@ def publish_all(
     retained = dataset.without(claimed.forgotten)
     content = {"posterior": [f"posterior of {claimed.batch_id}".encode()], "dataset": retained.pieces()}
     digests = [write_ahead(database, artifacts, claimed.model_id, kind, *pieces) for kind, pieces in content.items()]
+    signer = open_signer(settings, database)
     with database.writing() as session:
         processed = BatchResult(
             *digests, DatasetTree.from_dataset(dataset), DatasetTree.from_dataset(retained), "cpu", evidence
         )
-        signer = configured_signer(settings)
         return publish(session, claimed, processed, signer, retention_seconds=0)
 
 

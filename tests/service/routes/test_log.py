@@ -15,7 +15,7 @@ from service.store.database import Database
 from service.store.log import sequencing
 from service.store.log.checkpoints import parse_note
 from service.store.log.merkle import leaf_hash, root_of
-from service.store.signing.keys import configured_signer
+from service.store.signing.keys import open_signer
 from service.store.signing.statements import StatementSigner
 from service.store.states import Role
 from tests import samples
@@ -26,8 +26,8 @@ LOG = "/api/v1/log"
 
 
 @pytest.fixture
-def signer(settings: Settings) -> StatementSigner:
-    return configured_signer(settings)
+def signer(settings: Settings, database: Database) -> StatementSigner:
+    return open_signer(settings, database)
 
 
 def append_entries(database: Database, signer: StatementSigner, count: int) -> int:

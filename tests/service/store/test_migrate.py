@@ -11,10 +11,9 @@ from service.settings import Settings
 from service.store import migrate
 from service.store.database import Database
 from service.store.deletions import deadlines
-from service.store.deletions.creation import DeletionRequest
-from service.store.deletions.opendsr import OpenDsrReference
+from service.store.deletions.requests import DeletionRequest, OpenDsrReference
 from service.store.models.registry import current_version, find_model
-from service.store.signing.keys import configured_signer
+from service.store.signing.keys import open_signer
 from service.store.tables import Deletion, DeletionTarget
 from tests.samples import register_sample, request_deletion, store_deletion
 
@@ -59,8 +58,9 @@ def test_callback_urls_move_with_their_request(settings: Settings, database: Dat
     request = DeletionRequest(
         "acme", "gdpr", [b"l" * 32], None, "request-1", 0.0, callback_urls=urls, opendsr=reference
     )
+    signer = open_signer(settings, database)
     with database.writing() as session:
-        view = store_deletion(session, request, configured_signer(settings))
+        view = store_deletion(session, request, signer)
     without_callbacks = request_deletion(settings, database, 1).deletion
     migrate._run(database, lambda config: command.downgrade(config, "0008"))
     with database.engine.connect() as connection:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -13,13 +12,15 @@ from sqlalchemy import func, select, update
 from service.settings import Settings
 from service.store.batches.lifecycle import ClaimTerms, claim_batch, fail_batch
 from service.store.callbacks import outbox
-from service.store.callbacks.outbox import ClaimedCallback
+from service.store.callbacks.claiming import ClaimedCallback, claim_callbacks
+from service.store.callbacks.slots import Slots
 from service.store.database import Database
 from service.store.deletions import interventions
-from service.store.deletions.creation import DeletionRequest, store_deletions
+from service.store.deletions.creation import store_deletions
 from service.store.deletions.opendsr import OpenDsrReference
+from service.store.deletions.requests import DeletionRequest
 from service.store.errors import NotFound, NotResendable
-from service.store.signing.keys import configured_signer
+from service.store.signing.keys import open_signer
 from service.store.states import CallbackStatus
 from service.store.tables import AuditEntry, Callback, now
 from tests import samples
@@ -34,9 +35,9 @@ def rows(database: Database) -> Sequence[Callback]:
         return session.scalars(select(Callback).order_by(Callback.deletion_id, Callback.sequence)).all()
 
 
-def claim(database: Database, limit: int = 100, lease_seconds: float = 60) -> Sequence[ClaimedCallback]:
+def claim(database: Database) -> Sequence[ClaimedCallback]:
     with database.writing() as session:
-        return outbox.claim_callbacks(session, limit, lease_seconds)
+        return claim_callbacks(session, Slots(), lease_seconds=60)
 
 
 def run_and_fail(database: Database, model_id: uuid.UUID) -> None:
@@ -93,8 +94,9 @@ def test_opendsr_callbacks_are_sent_only_when_the_opendsr_status_changes(
     request = DeletionRequest(
         "acme", "gdpr", [samples.lookup(settings, 1)], None, "request-1", 0.0, callback_urls=URLS[:1], opendsr=reference
     )
+    signer = open_signer(settings, database)
     with database.writing() as session:
-        store_deletions(session, [request], configured_signer(settings))
+        store_deletions(session, [request], signer)
     run_and_fail(database, model_id)  # stays in progress in OpenDSR
     (row,) = rows(database)
     assert row.message["status"] == "running"
@@ -112,7 +114,7 @@ def test_only_the_first_unsent_of_each_deletion_and_url_is_claimed(settings: Set
     by_url = {callback.url: callback for callback in first}
     with database.writing() as session:
         assert outbox.mark_delivered(session, by_url[URLS[0]])
-        assert outbox.mark_failed(session, by_url[URLS[1]], "no answer", now() + timedelta(hours=1))
+        assert outbox.mark_failed(session, by_url[URLS[1]], "no answer", timedelta(hours=1))
     assert [(callback.sequence, callback.url) for callback in claim(database)] == [(3, URLS[0])]
     with database.writing() as session:  # a dead callback does not block the next one
         session.execute(update(Callback).where(Callback.sequence == 2).values(status=CallbackStatus.DEAD))
@@ -136,16 +138,6 @@ def test_a_lost_lease_is_claimed_again_and_its_old_holder_cannot_record_a_result
         assert outbox.mark_delivered(session, current)
         assert not outbox.mark_delivered(session, current)
     assert rows(database)[0].status == "delivered"
-
-
-def test_concurrent_senders_claim_different_rows(settings: Settings, database: Database) -> None:
-    for _ in range(12):
-        samples.request_deletion(settings, database, NOBODY, callback_urls=URLS[:1])
-    with ThreadPoolExecutor(4) as pool:
-        claims = [
-            callback.id for claimed in pool.map(lambda _: claim(database, limit=4), range(8)) for callback in claimed
-        ]
-    assert len(claims) == len(set(claims)) == 12
 
 
 def test_a_dead_callback_is_logged_with_its_host_only_and_can_be_sent_again(

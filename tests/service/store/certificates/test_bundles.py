@@ -11,7 +11,7 @@ from service.store.certificates.bundles import find_absence, find_certificate, f
 from service.store.database import Database
 from service.store.errors import NotFound
 from service.store.log.sequencing import sequence_entries
-from service.store.signing.keys import configured_signer
+from service.store.signing.keys import open_signer
 from service.store.tables import Deletion
 from tests import samples
 from tests.service.routes.test_jobs import publish_sample
@@ -19,7 +19,7 @@ from tests.service.routes.test_jobs import publish_sample
 
 def test_a_certificate_is_found_with_its_place_in_the_log(settings: Settings, database: Database) -> None:
     certificate_id = publish_sample(settings, database, samples.register_sample(settings, database), person=1)
-    signer = configured_signer(settings)
+    signer = open_signer(settings, database)
     with database.reading() as session:
         first, second = (find_certificate(session, certificate_id, None) for _ in range(2))
         deletion_id = uuid.UUID(verify(first.encode(), signer.public_pem.encode()).predicate["deletion"])
@@ -34,7 +34,7 @@ def test_a_certificate_is_found_with_its_place_in_the_log(settings: Settings, da
 def test_a_receipt_is_signed_again_with_the_same_bytes_and_gains_its_place(
     settings: Settings, database: Database
 ) -> None:
-    signer = configured_signer(settings)
+    signer = open_signer(settings, database)
     deletion_id = samples.request_deletion(settings, database, 9).deletion.id
     with database.reading() as session:
         early = find_receipt(session, deletion_id, None, signer)

@@ -8,17 +8,11 @@ from sqlalchemy import func, select
 
 from service.settings import Settings
 from service.store.database import Database
-from service.store.deletions.creation import (
-    NO_SUBJECT_HELD,
-    RECORDS_ERASED,
-    DeletionRequest,
-    Stored,
-    store_deletions,
-)
-from service.store.deletions.opendsr import OpenDsrReference
+from service.store.deletions.creation import NO_SUBJECT_HELD, RECORDS_ERASED, Stored, store_deletions
+from service.store.deletions.requests import DeletionRequest, OpenDsrReference
 from service.store.deletions.views import DeletionView, NamedRecord, find_view
 from service.store.errors import IdempotencyMismatch, NotFound
-from service.store.signing.keys import configured_signer
+from service.store.signing.keys import open_signer
 from service.store.tables import AuditEntry, Deletion, DeletionTarget, Record
 from tests import samples
 
@@ -32,8 +26,9 @@ def request(settings: Settings, *people: int) -> DeletionRequest:
 
 
 def store(settings: Settings, database: Database, *requests: DeletionRequest) -> Stored:
+    signer = open_signer(settings, database)
     with database.writing() as session:
-        return store_deletions(session, requests, configured_signer(settings))
+        return store_deletions(session, requests, signer)
 
 
 def test_a_deletion_waits_in_every_model_that_holds_the_subject(settings: Settings, database: Database) -> None:

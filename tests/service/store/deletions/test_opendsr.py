@@ -7,16 +7,11 @@ import pytest
 
 from service.settings import Settings
 from service.store.database import Database
-from service.store.deletions.creation import DeletionRequest
-from service.store.deletions.opendsr import (
-    REQUEST_STATUS,
-    OpenDsrReference,
-    find_received,
-    find_request,
-)
+from service.store.deletions.opendsr import REQUEST_STATUS, find_received, find_request
+from service.store.deletions.requests import DeletionRequest, OpenDsrReference
 from service.store.deletions.views import DeletionView
 from service.store.errors import IdempotencyMismatch, NotFound
-from service.store.signing.keys import configured_signer
+from service.store.signing.keys import open_signer
 from service.store.states import DeletionStatus
 from tests import samples
 
@@ -25,8 +20,9 @@ REFERENCE = OpenDsrReference("acme", uuid.UUID(int=1), b"m" * 32)
 
 def store(settings: Settings, database: Database) -> DeletionView:
     request = DeletionRequest("acme", "gdpr", [samples.lookup(settings, 1)], None, "request-1", 0.0, opendsr=REFERENCE)
+    signer = open_signer(settings, database)
     with database.writing() as session:
-        return samples.store_deletion(session, request, configured_signer(settings))
+        return samples.store_deletion(session, request, signer)
 
 
 def test_a_request_is_found_by_its_caller_only(settings: Settings, database: Database) -> None:

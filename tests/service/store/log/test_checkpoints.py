@@ -28,10 +28,10 @@ def test_a_checkpoint_line_by_line() -> None:
     dash, name, value = lines[4].split(" ")
     assert (dash, name, lines[5:]) == ("—", "lethe.example/log", [""])
     signed = base64.b64decode(value)
-    expected = hashlib.sha256(b"lethe.example/log\n\x01" + SIGNER.public_key).digest()[:4]
-    assert signed[:4] == expected == key_hash("lethe.example/log", ED25519, SIGNER.public_key)
+    expected = hashlib.sha256(b"lethe.example/log\n\x01" + SIGNER.log_public_key).digest()[:4]
+    assert signed[:4] == expected == key_hash("lethe.example/log", ED25519, SIGNER.log_public_key)
     text = "\n".join(lines[:3]) + "\n"
-    key = Ed25519PublicKey.from_public_bytes(SIGNER.public_key)
+    key = Ed25519PublicKey.from_public_bytes(SIGNER.log_public_key)
     key.verify(signed[4:], text.encode())
     with pytest.raises(InvalidSignature):
         key.verify(signed[4:], text.replace("7", "8").encode())

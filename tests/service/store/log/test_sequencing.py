@@ -15,11 +15,19 @@ from service.store.errors import NotFound
 from service.store.log import sequencing
 from service.store.log.checkpoints import parse_note
 from service.store.log.merkle import leaf_hash, node_hash, root_of
-from service.store.signing.statements import StatementSigner
-from service.store.tables import AuditEntry, Checkpoint
+from service.store.signing.statements import StatementSigner, key_id_of
+from service.store.tables import AuditEntry, Checkpoint, SigningKey
 from tests.witness import roots
 
 SIGNER = StatementSigner(bytes(range(32)), bytes(range(32, 64)), "lethe.example/log")
+
+
+@pytest.fixture(autouse=True)
+def _listed_keys(database: Database) -> None:
+    """List the signer's keys without entries in the log."""
+    with database.writing() as session:
+        for use, public_key in SIGNER.public_keys.items():
+            session.add(SigningKey(key_id=key_id_of(public_key), public_key=public_key, use=use))
 
 
 def write(database: Database, *concerns: object, action: str = "thing.done") -> None:

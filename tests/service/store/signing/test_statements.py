@@ -10,9 +10,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from service.store.signing.statements import (
     StatementSigner,
+    key_id_of,
     pre_authentication_encoding,
+    public_key_of,
     statement_digest,
     write_bundle,
+    write_pem,
 )
 from vocabulary.certificate import PAYLOAD_TYPE, LogProof
 
@@ -41,8 +44,19 @@ def test_a_detached_signature_covers_payload_and_type() -> None:
         PUBLIC.verify(signature, pre_authentication_encoding(b"body", "application/y"))
 
 
-def test_a_raw_signature_covers_the_bare_message() -> None:
-    PUBLIC.verify(SIGNER.sign_raw(b"checkpoint\n"), b"checkpoint\n")
+def test_a_checkpoint_is_signed_bare_and_with_the_log_key_only() -> None:
+    log_public, signature = Ed25519PublicKey.from_public_bytes(SIGNER.log_public_key), SIGNER.sign_checkpoint(b"log\n")
+    log_public.verify(signature, b"log\n")
+    with pytest.raises(InvalidSignature):
+        PUBLIC.verify(signature, b"log\n")
+
+
+def test_the_public_keys_are_written_one_after_the_other() -> None:
+    pem = SIGNER.public_pem
+    assert pem == "".join(write_pem(key) for key in SIGNER.public_keys.values())
+    assert pem.count("BEGIN PUBLIC KEY") == 2
+    assert [key_id_of(key) for key in SIGNER.public_keys.values()] == [SIGNER.key_id, SIGNER.log_key_id]
+    assert public_key_of(bytes(range(32))) == SIGNER.public_key
 
 
 def test_a_bundle_is_canonical_with_and_without_its_place_in_the_log() -> None:

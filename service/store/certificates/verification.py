@@ -1,0 +1,92 @@
+"""Certificates are verified before they are published, by the verifier that auditors use.
+
+The one module of the service that imports `lethe`: `lethe.verify` needs nothing but cryptography, and shares no code
+with the signer. What it rejects is not published, so that nothing is erased for a certificate that nobody can verify.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from lethe.verify import Rejected, verify
+from service.store.canonical_json import canonical_json
+from service.store.certificates.bundles import add_log_proof
+from service.store.certificates.statements import IssuedCertificate
+from service.store.errors import CertificateRejected
+from service.store.log.leaves import format_timestamp
+from service.store.log.sequencing import find_logged_entries, sequence_entries
+from service.store.signing.keys import all_keys, public_pem
+from service.store.signing.statements import StatementSigner
+from service.store.tables import SigningKey
+
+
+def log_and_verify(
+    session: Session, signer: StatementSigner, certificates: Collection[IssuedCertificate]
+) -> Sequence[uuid.UUID]:
+    """Sign a checkpoint that covers all entries, and verify the certificates as they will be downloaded.
+
+    Returns their ids. Raises CertificateRejected.
+    """
+    sequence_entries(session, signer)
+    keys = write_key_list(signer.origin, all_keys(session))
+    logged = find_logged_entries(session, [str(certificate.id) for certificate in certificates], "certificate.issued")
+    verify_each((add_log_proof(item.bundle, logged[str(item.id)]) for item in certificates), keys)
+    return [certificate.id for certificate in certificates]
+
+
+def verify_each(bundles: Iterable[str], keys: bytes) -> None:
+    """Verify bundles with a list of keys. Raises CertificateRejected."""
+    for bundle in bundles:
+        problem = find_problem(bundle, keys)
+        if problem is not None:
+            raise CertificateRejected(
+                f"the verifier rejects a certificate that was about to be published: {problem}. Nothing was published "
+                "or erased; it is retried automatically a few times. If it persists, report it."
+            )
+
+
+def find_problem(bundle: str, keys: bytes) -> str | None:
+    """Return why the verifier does not accept a bundle; None if it does."""
+    try:
+        verify(bundle.encode(), keys)
+    except Rejected as reason:
+        return str(reason)
+    return None
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """The list of keys as it is, and as it would be had no key been retired or revoked."""
+
+    keys: bytes
+    keys_without_revocations: bytes
+
+    @classmethod
+    def read(cls, session: Session, origin: str, witnesses: Sequence[str]) -> Acceptance:
+        keys = all_keys(session)
+        unrevoked = [SigningKey(key_id=key.key_id, public_key=key.public_key, use=key.use) for key in keys]
+        return cls(write_key_list(origin, keys, witnesses), write_key_list(origin, unrevoked, witnesses))
+
+    def ended(self, bundle: str) -> bool:
+        """Whether the verifier does not accept the bundle any more, because of the dates of keys alone."""
+        is_accepted = find_problem(bundle, self.keys) is None
+        return not is_accepted and find_problem(bundle, self.keys_without_revocations) is None
+
+
+def write_key_list(origin: str, keys: Iterable[SigningKey], witnesses: Sequence[str] = ()) -> bytes:
+    """Return the list of keys as /api/v1/log/keys publishes it, reduced to what the verifier reads."""
+    return canonical_json({"origin": origin, "keys": [_key_entry(key) for key in keys], "witnesses": list(witnesses)})
+
+
+def _key_entry(key: SigningKey) -> dict[str, str | None]:
+    dates = {"retired_at": key.retired_at, "revoked_at": key.revoked_at}
+    return {
+        "keyid": key.key_id,
+        "public_key_pem": public_pem(key),
+        "use": key.use,
+        **{name: None if date is None else format_timestamp(date) for name, date in dates.items()},
+    }
