@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.http.opendsr_errors import UnsupportedRequest
+from service.http.strict_json import read_json
 from service.schemas.deletions import DeletionCreate, IdentityIn
 from service.schemas.opendsr import SUPPORTED_FORMAT, SUPPORTED_REQUEST, OpenDsrRequest, OwnExtension, SubjectIdentity
 
@@ -14,7 +15,7 @@ def read_opendsr(raw: bytes, domain: str) -> OpenDsrRequest:
 
     Raises ValidationError, or UnsupportedRequest for what this processor does not do.
     """
-    body = OpenDsrRequest.model_validate_json(raw)
+    body = OpenDsrRequest.model_validate(read_json(raw))
     if body.subject_request_type != SUPPORTED_REQUEST:
         raise UnsupportedRequest("unsupported_request_type", "only erasure is supported; see /v2/discovery")
     identities = body.subject_identities or _identities_in_extensions(body, domain)

@@ -11,7 +11,8 @@ from fastapi.responses import StreamingResponse
 
 from service.http.deletion_csv import deletions_csv
 from service.http.exports import record_export
-from service.intake.parsing import IdempotencyHeader, canonical_body
+from service.http.strict_json import StrictRoute
+from service.intake.parsing import IdempotencyHeader
 from service.intake.submission import single_submission
 from service.resources import Compliance, DeletionReader, ResourcesDep, require_role, visible_owner
 from service.routes.callbacks import receiver
@@ -35,10 +36,11 @@ from service.schemas.deletions import (
 from service.store.access.tokens import Caller
 from service.store.certificates.statements import sign_receipt
 from service.store.deletions import interventions, listing
+from service.store.deletions.idempotency import DELETION
 from service.store.deletions.views import DeletionView, find_view
 from service.store.states import Role
 
-router = APIRouter(prefix="/api/v1/deletions", tags=["deletions"])
+router = APIRouter(prefix="/api/v1/deletions", tags=["deletions"], route_class=StrictRoute)
 
 DeletionEditor = Annotated[Caller, Depends(require_role(Role.COMPLIANCE, Role.OPERATOR))]
 Operator = Annotated[Caller, Depends(require_role(Role.OPERATOR))]
@@ -72,8 +74,9 @@ async def create_deletion(
         return receipt_out(view, sign_receipt(resources.signer, view)).model_dump_json()
 
     parser = resources.parser(caller, request.state.request_id)
-    key = parser.key_use(idempotency_key, canonical_body(body))
-    submission = single_submission(parser.parse(body), write_receipt, key)
+    deletion_request = parser.parse(body)
+    key = parser.key_use(idempotency_key, DELETION, [deletion_request])
+    submission = single_submission(deletion_request, write_receipt, key)
     return Response(await resources.intake.submit(submission), status_code=201, media_type="application/json")
 
 

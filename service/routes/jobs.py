@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 
 from service.resources import ResourcesDep, require_role
+from service.schemas.fields import Uuid
 from service.schemas.jobs import JobDetail, JobPage, job_detail, job_out
 from service.schemas.paging import WindowQuery, next_cursor
 from service.store.access.tokens import Caller
@@ -26,7 +27,7 @@ def list_jobs(
     resources: ResourcesDep,
     window: WindowQuery,
     status: Annotated[list[BatchStatus], Query(max_length=len(BatchStatus), description="Any of these.")] = [],  # noqa: B006
-    model: uuid.UUID | None = None,
+    model: Uuid | None = None,
 ) -> JobPage:
     """A job is a batch: the deletions of one model that a worker processes together. Newest first."""
     with resources.database.reading() as session:

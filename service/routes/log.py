@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Response
 from sqlalchemy.orm import Session
 
 from service.resources import ResourcesDep, require_role
+from service.schemas.fields import QueryInt
 from service.schemas.log import (
     LEAF,
     MAX_SIZE,
@@ -133,7 +134,7 @@ def read_entries(
     caller: LogReader,
     resources: ResourcesDep,
     start: Index = 0,
-    count: Annotated[int, Query(ge=1, le=MAX_ENTRIES)] = MAX_ENTRIES,
+    count: Annotated[QueryInt, Query(ge=1, le=MAX_ENTRIES)] = MAX_ENTRIES,
 ) -> Response:
     """In log order. Entries contain commitments and identifiers, never an identity."""
     with resources.database.reading() as session:

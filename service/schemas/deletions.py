@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from service.schemas.fields import CallbackUrl, Cursor, Strict, UtcTimestamp
+from service.schemas.fields import CONVERTED, CallbackUrl, Cursor, QueryBool, QueryInt, Strict, UtcTimestamp, Uuid
 from service.schemas.paging import next_cursor
 from service.store.deletions.history import Event
 from service.store.deletions.lifecycle import OPEN_STATUSES
@@ -29,7 +29,7 @@ class IdentityIn(Strict):
 class RecordName(Strict):
     """A row of a model's training data."""
 
-    model: uuid.UUID
+    model: Uuid
     record: int = Field(ge=0, lt=2**31, description="Number of the row at registration, from 0.", examples=[17])
 
 
@@ -52,7 +52,7 @@ class DeletionCreate(Strict):
         description="Rows to forget. Other rows of the same person stay. A row that was erased before has nothing "
         "left to forget, which is certified; a row that never existed is 404.",
     )
-    models: Annotated[list[uuid.UUID], Field(min_length=1, max_length=100)] | None = Field(
+    models: Annotated[list[Uuid], Field(min_length=1, max_length=100)] | None = Field(
         default=None,
         description="Omit to reach every model that holds a subject. If given, `records` must belong to these models.",
     )
@@ -130,12 +130,12 @@ class DeletionFilters(Strict):
     """Filters of deletions. All given ones must match; ranges include `_from` and exclude `_to`."""
 
     regulation: Literal["gdpr", "ccpa"] | None = None
-    model: uuid.UUID | None = Field(default=None, description="Only deletions that concern this model.")
+    model: Uuid | None = Field(default=None, description="Only deletions that concern this model.")
     received_from: UtcTimestamp | None = None
     received_to: UtcTimestamp | None = None
     due_from: UtcTimestamp | None = None
     due_to: UtcTimestamp | None = None
-    overdue: bool | None = Field(default=None, description="Past `due_at` and neither completed nor cancelled.")
+    overdue: QueryBool | None = Field(default=None, description="Past `due_at` and neither completed nor cancelled.")
 
     def criteria(self, caller: str | None, statuses: list[DeletionStatus] | None = None) -> Criteria:
         """Return the filters for the store. With `caller` given, only that caller's deletions match."""
@@ -144,13 +144,13 @@ class DeletionFilters(Strict):
 
 
 class DeletionSelection(DeletionFilters):
-    status: Annotated[list[DeletionStatus], Field(max_length=len(DeletionStatus))] = Field(
+    status: Annotated[list[Annotated[DeletionStatus, CONVERTED]], Field(max_length=len(DeletionStatus))] = Field(
         default=[], description="Repeat to allow several."
     )
 
 
 class DeletionQuery(DeletionSelection):
-    limit: int = Field(default=50, ge=1, le=200)
+    limit: QueryInt = Field(default=50, ge=1, le=200)
     cursor: Cursor | None = Field(default=None, description="`next_cursor` of the previous page.")
 
     @property

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from service.schemas.fields import CallbackUrl, Timestamp, spelled
+from service.schemas.fields import CONVERTED, CallbackUrl, Timestamp, spelled
 
 API_VERSION = "2.0"
 IDENTITY_TYPES = (
@@ -34,7 +34,7 @@ VERSION_4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-
 
 
 class _Lenient(BaseModel):
-    model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
+    model_config = ConfigDict(extra="ignore", strict=True, hide_input_in_errors=True)
 
 
 class SubjectIdentity(_Lenient):
@@ -56,8 +56,8 @@ class OpenDsrRequest(_Lenient):
     """Body of `POST /v2/requests`."""
 
     regulation: Literal["gdpr", "ccpa"]
-    subject_request_id: Annotated[uuid.UUID, spelled(VERSION_4, "a UUID of version 4 in lower case")] = Field(
-        json_schema_extra={"pattern": f"^{VERSION_4.pattern}$"}
+    subject_request_id: Annotated[uuid.UUID, spelled(VERSION_4, "a UUID of version 4 in lower case"), CONVERTED] = (
+        Field(json_schema_extra={"pattern": f"^{VERSION_4.pattern}$"})
     )
     subject_request_type: Literal["erasure", "portability", "access"]
     submitted_time: Timestamp

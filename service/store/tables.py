@@ -67,6 +67,22 @@ class Subject(Base):
     key: Mapped[bytes] = mapped_column(LargeBinary(32))
 
 
+class ErasureTrace(Base):
+    """Erasure whose dead rows are still in the database's files. The sweep removes both (erasure_traces.py)."""
+
+    __tablename__ = "erasure_traces"
+    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
+
+
+class SecretCheck(Base):
+    """Check value of a secret, so that no process works with another one (access/secret_checks.py)."""
+
+    __tablename__ = "secret_checks"
+    name: Mapped[str] = mapped_column(String(50), primary_key=True)
+    """Environment variable of the secret."""
+    value: Mapped[bytes] = mapped_column(LargeBinary(32))
+
+
 class Model(Base):
     """Registered model."""
 
@@ -155,6 +171,8 @@ class Deletion(Base):
     completed_at: Mapped[datetime | None]
     callback_urls: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     """URLs that are called when its status changes. Null if there are none."""
+    body_id: Mapped[uuid.UUID | None]
+    """Body of the request that it was part of. No foreign key: the body goes before the deletion."""
     models: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     """Ids of the models in which its subjects were looked for. Null for all."""
     binding_at: Mapped[datetime | None] = mapped_column(default=CLOCK)
@@ -306,11 +324,22 @@ class IdempotencyKey(Base):
     caller: Mapped[str] = mapped_column(String(100), primary_key=True)
     key: Mapped[str] = mapped_column(String(255), primary_key=True)
     """Keyed hash of the key that the caller sent."""
-    body_mac: Mapped[bytes] = mapped_column(LargeBinary(32))
-    """Keyed hash of the body. A plain hash of a body with an e-mail address could be guessed."""
-    deletion_id: Mapped[uuid.UUID | None] = mapped_column(ForeignKey("deletions.id"))
-    """Deletion of a single request. Null for bulk requests, whose answer lists its deletions."""
+    kind: Mapped[str] = mapped_column(String(16))
+    """Kind of request: `deletion` or `bulk`."""
+    body_id: Mapped[uuid.UUID] = mapped_column(unique=True)
+    """Body that a repeated request is compared with, as long as it exists."""
     response: Mapped[str] = mapped_column(Text)
+
+
+class RequestBody(Base):
+    """Salted, keyed hash of what a request names. Deleted when one of its people is erased (deletions/bodies.py)."""
+
+    __tablename__ = "request_bodies"
+    id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
+    salt: Mapped[bytes] = mapped_column(LargeBinary(32))
+    mac: Mapped[bytes] = mapped_column(LargeBinary(32))
+    refused: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    """Indices of a bulk's deletions that were refused: the hash leaves out whom they name."""
 
 
 class OpenDsrRequest(Base):
@@ -320,8 +349,6 @@ class OpenDsrRequest(Base):
     caller: Mapped[str] = mapped_column(String(100), primary_key=True)
     subject_request_id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
     deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"), unique=True)
-    body_mac: Mapped[bytes] = mapped_column(LargeBinary(32))
-    """Keyed hash of the body, which contains identities."""
 
 
 class Callback(Base):
@@ -332,7 +359,11 @@ class Callback(Base):
     deletion_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("deletions.id"))
     sequence: Mapped[int]
     """Number among the deletion's callbacks. Each URL gets them in this order."""
+    caller: Mapped[str] = mapped_column(String(100), server_default="")
+    """The deletion's caller: senders serve callers in turn."""
     url: Mapped[str] = mapped_column(Text)
+    host: Mapped[str] = mapped_column(Text, server_default="")
+    """Host of the URL. Empty for callbacks that were delivered before migration 0016."""
     message: Mapped[dict[str, Any]]
     """Content at the time of the event. It is signed when it is sent."""
     status: Mapped[str] = mapped_column(String(16), default=CallbackStatus.PENDING)
@@ -349,7 +380,7 @@ class Callback(Base):
         UniqueConstraint("deletion_id", "sequence"),
         Index("ix_callbacks_created_at_id", "created_at", "id"),
         Index("ix_callbacks_status_created_at_id", "status", "created_at", "id"),
-        partial_index("ix_callbacks_waiting", "not_before", where="status = 'pending'"),
+        partial_index("ix_callbacks_waiting", "caller", "not_before", where="status = 'pending'"),
     )
 
 

@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from service.schemas.fields import CallbackUrl, Cursor, Day, Strict, Timestamp, UtcTimestamp
+from service.schemas.fields import (
+    CallbackUrl,
+    Cursor,
+    Day,
+    QueryBool,
+    QueryFloat,
+    QueryInt,
+    Strict,
+    Timestamp,
+    UtcTimestamp,
+    Uuid,
+)
 from service.store.paging import Position
 
 
@@ -59,5 +70,46 @@ def test_unknown_fields_are_refused_and_not_repeated() -> None:
     changes: dict[str, Any] = {"number": "ada@example.org", "nmber": 1}
     with pytest.raises(ValidationError) as refused:
         Body.model_validate(changes)
-    assert {error["type"] for error in refused.value.errors()} == {"extra_forbidden", "int_parsing"}
+    assert {error["type"] for error in refused.value.errors()} == {"extra_forbidden", "int_type"}
     assert "ada" not in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["1", " 7", "007", 1.0, True, "1e2"])
+def test_no_number_is_made_of_something_else(value: object) -> None:
+    class Body(Strict):
+        number: int
+
+    with pytest.raises(ValidationError):
+        Body.model_validate({"number": value})
+
+
+@pytest.mark.parametrize("value", ["yes", "true", 1, 0, "on"])
+def test_no_boolean_is_made_of_something_else(value: object) -> None:
+    class Body(Strict):
+        flag: bool
+
+    with pytest.raises(ValidationError):
+        Body.model_validate({"flag": value})
+
+
+def test_a_uuid_has_one_spelling() -> None:
+    name = "0f6c0c4e-6f0c-4c9f-8a35-0c9f8a350c9f"
+    assert TypeAdapter(Uuid).validate_python(name) == uuid.UUID(name)
+    for other in (name.upper(), f"{{{name}}}", f"urn:uuid:{name}", name.replace("-", ""), f" {name}", 7):
+        with pytest.raises(ValidationError):
+            TypeAdapter(Uuid).validate_python(other)
+
+
+def test_text_of_a_query_has_one_spelling() -> None:
+    assert TypeAdapter(QueryInt).validate_python("50") == 50
+    assert TypeAdapter(QueryFloat).validate_python("1e-2") == 0.01
+    assert [TypeAdapter(QueryBool).validate_python(text) for text in ("true", "false")] == [True, False]
+    for adapter, text in (
+        (QueryInt, "1_0"),
+        (QueryInt, " 7"),
+        (QueryFloat, "nan"),
+        (QueryFloat, "1_0"),
+        (QueryBool, "1"),
+    ):
+        with pytest.raises(ValidationError, match="must be"):
+            TypeAdapter(adapter).validate_python(text)
