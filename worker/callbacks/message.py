@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.settings import Settings
-from service.store.callbacks.outbox import ClaimedCallback
+from service.store.callbacks.claiming import ClaimedCallback
 from service.store.canonical_json import canonical_json
 from service.store.deletions.opendsr import REQUEST_STATUS
 from service.store.signing.processor_identity import ProcessorIdentity

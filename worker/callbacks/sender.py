@@ -1,32 +1,43 @@
-"""The callback sender: claim due callbacks -> sign -> post -> record the outcome. Several may run at once."""
+"""The callback sender: claim due callbacks -> sign -> post -> record the outcome. Several may run at once.
+
+Attempts run side by side in slots (service/store/callbacks/slots.py). A free slot goes to the caller with the fewest
+attempts in flight, so slow receivers of one caller do not delay the callbacks of another.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
 
 import httpx
 import structlog
 
 from service.settings import Settings
 from service.store.callbacks import outbox
-from service.store.callbacks.outbox import ClaimedCallback
+from service.store.callbacks.claiming import ClaimedCallback, claim_callbacks
+from service.store.callbacks.slots import Slots
 from service.store.database import Database
 from service.store.signing.keys import open_signer
-from service.store.tables import now
 from worker.callbacks.delivery import CallbackClient, NotDelivered, TargetForbidden
 from worker.callbacks.message import MessageWriter
 
 log = structlog.get_logger("callbacks")
+T = TypeVar("T")
 
-BATCH_SIZE = 20
 LONGEST_DELAY = timedelta(hours=1)
 LEASE_SLACK_SECONDS = 60.0
 """Added to the attempt's timeout, for a database that keeps a writer waiting."""
+PAUSE_SECONDS = 0.02
+"""Between two claims, so that attempts that end at the same time are replaced by one claim."""
+RECORDING_THREADS = 4
+RESOLVING_THREADS = 256
+"""A name server that does not answer holds a thread for longer than an attempt lasts. Threads start when needed."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,9 @@ class Sender:
     database: Database
     writer: MessageWriter
     client: CallbackClient
+    slots: Slots = field(default_factory=Slots)
+    records: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(RECORDING_THREADS, "callbacks"))
+    """Threads for the database alone, which name servers cannot hold."""
 
     @classmethod
     def open(cls, settings: Settings) -> Sender:
@@ -44,32 +58,62 @@ class Sender:
         database = Database(settings.database)
         return cls(settings, database, MessageWriter(settings, open_signer(settings, database)), client)
 
-    def send_due(self) -> int:
-        """Send up to BATCH_SIZE due callbacks concurrently and return their number; takes as long as one attempt."""
+    def close(self) -> None:
+        self.records.shutdown()
+        self.database.close()
+
+    async def run(self, stop: threading.Event) -> None:
+        """Send due callbacks until `stop` is set, and wait for the attempts in flight. Raises if a claim fails."""
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(RESOLVING_THREADS, "resolver"))
+        attempts: set[asyncio.Task[None]] = set()
+        try:
+            while not stop.is_set():
+                claims = await self._in_records(self.claim)
+                for callback in claims:
+                    self.slots.take(callback.caller, callback.host)
+                    attempts.add(asyncio.create_task(self._attempt(callback)))
+                await self._pause(attempts, PAUSE_SECONDS if claims else self.settings.sweep_seconds)
+                attempts = {attempt for attempt in attempts if not attempt.done()}
+        finally:
+            if attempts:
+                await asyncio.wait(attempts)
+
+    def claim(self) -> Sequence[ClaimedCallback]:
         lease_seconds = self.settings.callback_timeout_seconds + LEASE_SLACK_SECONDS
         with self.database.writing() as session:
-            claims = outbox.claim_callbacks(session, BATCH_SIZE, lease_seconds)
-        if claims:
-            asyncio.run(self._send_all(claims))
-        return len(claims)
+            return claim_callbacks(session, self.slots, lease_seconds)
 
-    async def _send_all(self, claims: Sequence[ClaimedCallback]) -> None:
-        # Wait for all: a failure to record one outcome must not cancel the others.
-        for outcome in await asyncio.gather(*map(self._send, claims), return_exceptions=True):
-            if outcome is not None:
-                raise outcome
-
-    async def _send(self, callback: ClaimedCallback) -> None:
+    async def send(self, callback: ClaimedCallback) -> None:
+        """Make one attempt and record its outcome."""
         try:
             await self.client.deliver(self.writer.write(callback))
         except NotDelivered as error:
-            await asyncio.to_thread(self._record_failure, callback, str(error), isinstance(error, TargetForbidden))
+            await self._in_records(self._record_failure, callback, str(error), isinstance(error, TargetForbidden))
         except Exception as error:
             log.exception("callback.crashed", callback_id=str(callback.id))
             reason = f"unexpected {type(error).__name__}; see callback {callback.id} in the sender's log"
-            await asyncio.to_thread(self._record_failure, callback, reason, False)
+            await self._in_records(self._record_failure, callback, reason, False)
         else:
-            await asyncio.to_thread(self._record_delivery, callback)
+            await self._in_records(self._record_delivery, callback)
+
+    async def _attempt(self, callback: ClaimedCallback) -> None:
+        try:
+            await self.send(callback)
+        except Exception:
+            log.exception("callbacks.failed")  # the outcome is not recorded: it is sent again when its lease has ended
+        finally:
+            self.slots.release(callback.caller, callback.host)
+
+    async def _pause(self, attempts: set[asyncio.Task[None]], seconds: float) -> None:
+        """Wait until an attempt ends and leaves a slot, at most for `seconds`."""
+        await asyncio.sleep(PAUSE_SECONDS)
+        if attempts and seconds > PAUSE_SECONDS:
+            await asyncio.wait(attempts, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        elif not attempts:
+            await asyncio.sleep(seconds)
+
+    async def _in_records(self, function: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.records, function, *arguments)
 
     def _record_delivery(self, callback: ClaimedCallback) -> None:
         with self.database.writing() as session:
@@ -78,9 +122,9 @@ class Sender:
 
     def _record_failure(self, callback: ClaimedCallback, reason: str, permanent: bool) -> None:
         is_dead = permanent or callback.attempts >= self.settings.callback_attempts
-        retry_at = None if is_dead else retry_time(callback.attempts, self.settings.callback_base_seconds)
+        delay = None if is_dead else retry_delay(callback.attempts, self.settings.callback_base_seconds)
         with self.database.writing() as session:
-            is_recorded = outbox.mark_failed(session, callback, reason, retry_at)
+            is_recorded = outbox.mark_failed(session, callback, reason, delay)
         self._log("callback.dead" if is_dead and is_recorded else "callback.failed", callback, reason=reason)
 
     def _log(self, event: str, callback: ClaimedCallback, **fields: str) -> None:
@@ -89,10 +133,10 @@ class Sender:
         )
 
 
-def retry_time(attempts: int, base_seconds: float) -> datetime:
-    """Return the time of the next attempt: exponential backoff, with jitter that spreads simultaneous failures."""
+def retry_delay(attempts: int, base_seconds: float) -> timedelta:
+    """Return the time until the next attempt: exponential backoff, with jitter that spreads simultaneous failures."""
     delay = min(base_seconds * 2.0 ** min(attempts - 1, 30), LONGEST_DELAY.total_seconds())
-    return now() + timedelta(seconds=delay * secrets.SystemRandom().uniform(0.5, 1.0))
+    return timedelta(seconds=delay * secrets.SystemRandom().uniform(0.5, 1.0))
 
 
 def run_callbacks(settings: Settings, stop: threading.Event) -> None:
@@ -101,10 +145,9 @@ def run_callbacks(settings: Settings, stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             sender = sender or Sender.open(settings)
-            if sender.send_due():
-                continue
+            asyncio.run(sender.run(stop))
         except Exception:
             log.exception("callbacks.failed")  # go on: nothing would restart this thread
-        stop.wait(settings.sweep_seconds)
+            stop.wait(settings.sweep_seconds)
     if sender is not None:
-        sender.database.close()
+        sender.close()

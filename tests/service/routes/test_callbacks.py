@@ -8,6 +8,8 @@ import pytest
 from sqlalchemy import select
 
 from service.store.callbacks import outbox
+from service.store.callbacks.claiming import claim_callbacks
+from service.store.callbacks.slots import Slots
 from service.store.database import Database
 from service.store.states import Role
 from service.store.tables import Callback, Deletion
@@ -30,7 +32,7 @@ def request_deletion(api: Api, *urls: str) -> str:
 
 def mark_dead(database: Database, reason: str = "the receiver answered 500") -> uuid.UUID:
     with database.writing() as session:
-        (claimed,) = outbox.claim_callbacks(session, 1, 60)
+        (claimed,) = claim_callbacks(session, Slots(), 60)
         outbox.mark_failed(session, claimed, reason, None)
     return claimed.id
 

@@ -25,16 +25,19 @@ from service.settings import Settings
 from service.settings.callback_targets import NOT_PUBLIC
 from service.store.batches.lifecycle import claim_batch
 from service.store.callbacks import outbox
+from service.store.callbacks.claiming import claim_callbacks
+from service.store.callbacks.slots import Slots
 from service.store.database import Database
-from service.store.deletions.creation import DeletionRequest, store_deletions
+from service.store.deletions.creation import store_deletions
 from service.store.deletions.opendsr import OpenDsrReference
+from service.store.deletions.requests import DeletionRequest
 from service.store.signing import processor_identity
 from service.store.signing.processor_identity import ProcessorIdentity
 from service.store.tables import AuditEntry, Callback, Deletion, SigningKey, now
 from tests import samples
 from tests.receiver import Received, Receiver, run_receiver
 from tests.waiting import wait_until
-from worker.callbacks.sender import LONGEST_DELAY, Sender, retry_time, run_callbacks
+from worker.callbacks.sender import LONGEST_DELAY, Sender, retry_delay, run_callbacks
 from worker.context import WorkerContext
 from worker.forget import forget_pending
 from worker.sweep import run_sweep
@@ -60,7 +63,18 @@ def settings(settings: Settings) -> Settings:
 def sender(settings: Settings) -> Iterator[Sender]:
     opened = Sender.open(settings)
     yield opened
-    opened.database.close()
+    opened.close()
+
+
+def send_due(sender: Sender) -> int:
+    """Send the callbacks of one claim and return their number."""
+    claims = sender.claim()
+
+    async def send_all() -> None:
+        await asyncio.gather(*map(sender.send, claims))
+
+    asyncio.run(send_all())
+    return len(claims)
 
 
 def make_due(database: Database) -> None:
@@ -94,9 +108,9 @@ def test_a_deletion_is_followed_to_its_certificate(
     deletion = samples.request_deletion(
         settings, database, 1, callback_urls=[receiver.url("/hook?key=secret")]
     ).deletion
-    assert sender.send_due() == 0
+    assert send_due(sender) == 0
     forget_pending(context, model_id)
-    assert [sender.send_due() for _ in range(3)] == [1, 1, 0]  # in sequence, never at the same time
+    assert [send_due(sender) for _ in range(3)] == [1, 1, 0]  # in sequence, never at the same time
     first, last = bodies(receiver)
     assert (first["status"], first["sequence"], first["certificates"]) == ("running", 1, [])
     assert (last["status"], last["sequence"], last["absence"]) == ("completed", 2, None)
@@ -119,13 +133,13 @@ def test_a_failed_attempt_is_retried_before_later_callbacks(
     forget_pending(context, model_id)
     receiver.statuses = [500]
     before = now()
-    assert [sender.send_due() for _ in range(2)] == [1, 0]
+    assert [send_due(sender) for _ in range(2)] == [1, 0]
     row = rows(database)[0]
     assert (row.status, row.attempts, row.delivered_at) == ("pending", 1, None)
     assert row.failure == "the receiver answered 500 instead of 2xx"
     assert timedelta(seconds=500) <= row.not_before - before <= timedelta(seconds=1010)
     make_due(database)
-    assert [sender.send_due() for _ in range(3)] == [1, 1, 0]
+    assert [send_due(sender) for _ in range(3)] == [1, 1, 0]
     assert [body["status"] for body in bodies(receiver)] == ["running", "running", "completed"]
     assert receiver.received[0].body == receiver.received[1].body
     assert [(row.status, row.failure) for row in rows(database)] == [("delivered", None)] * 2
@@ -137,7 +151,7 @@ def test_a_callback_is_dead_after_the_last_attempt_and_can_be_resent(
     samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url("/hook?key=secret")])
     receiver.statuses = [500, 503]
     for _ in range(3):
-        sender.send_due()
+        send_due(sender)
         make_due(database)
     (row,) = rows(database)
     assert (row.status, row.attempts, len(receiver.received)) == ("dead", 2, 2)
@@ -148,7 +162,7 @@ def test_a_callback_is_dead_after_the_last_attempt_and_can_be_resent(
     assert "secret" not in json.dumps(entry.details)
     with database.writing() as session:
         outbox.resend(session, row.id, "operator")
-    sender.send_due()
+    send_due(sender)
     assert rows(database)[0].status == "delivered"
     assert {body["id"] for body in bodies(receiver)} == {str(row.id)}
 
@@ -158,7 +172,7 @@ def test_a_forbidden_target_is_not_retried(
 ) -> None:
     strict = replace(sender, client=replace(sender.client, targets=Settings(_env_file=None).callback_targets))  # type: ignore[call-arg]
     samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url(scheme="https")])
-    assert strict.send_due() == 1
+    assert send_due(strict) == 1
     (row,) = rows(database)
     assert (row.status, row.attempts, row.failure) == ("dead", 1, NOT_PUBLIC)
     assert receiver.received == []
@@ -169,12 +183,12 @@ def test_a_crash_after_sending_repeats_the_same_event(
 ) -> None:
     samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url()])
     with database.writing() as session:
-        (claimed,) = outbox.claim_callbacks(session, 10, 60)
+        (claimed,) = claim_callbacks(session, Slots(), 60)
     asyncio.run(sender.client.deliver(sender.writer.write(claimed)))  # the outcome is not recorded
-    assert sender.send_due() == 0  # its lease has not expired
+    assert send_due(sender) == 0  # its lease has not expired
     with database.writing() as session:
         session.execute(update(Callback).values(lease_expires_at=now() - timedelta(seconds=1)))
-    assert sender.send_due() == 1
+    assert send_due(sender) == 1
     first, again = receiver.received
     assert first.body == again.body
     assert (rows(database)[0].status, rows(database)[0].attempts) == ("delivered", 2)
@@ -189,12 +203,12 @@ def test_two_senders_send_nothing_twice(
     ]
     other = Sender.open(settings)
     receiver.while_answering = lambda: wait_until(lambda: len(receiver.received) >= len(deletions), "all have arrived")
-    threads = [threading.Thread(target=each.send_due) for each in (sender, other)]
+    threads = [threading.Thread(target=send_due, args=(each,)) for each in (sender, other)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    other.database.close()
+    other.close()
     ids = [body["deletion_id"] for body in bodies(receiver)]
     assert sorted(ids) == sorted(str(deletion.id) for deletion in deletions)
     assert {row.status for row in rows(database)} == {"delivered"}
@@ -208,7 +222,7 @@ def test_an_unexpected_error_is_a_failed_attempt(
 
     samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url()])
     with structlog.testing.capture_logs() as logs:
-        replace(sender, client=replace(sender.client, resolve=broken)).send_due()
+        send_due(replace(sender, client=replace(sender.client, resolve=broken)))
     (row,) = rows(database)
     assert (row.status, row.failure) == (
         "pending",
@@ -232,7 +246,7 @@ def opendsr_callback(
         store_deletions(session, [request], sender.writer.signer)
         claim_batch(session, model_id, "worker", context.terms)
     context.database.close()
-    assert sender.send_due() == 1
+    assert send_due(sender) == 1
     (received,) = receiver.received
     return received
 
@@ -286,10 +300,10 @@ def test_the_sweep_sends_callbacks(settings: Settings, database: Database, recei
 
 def test_delays_double_up_to_an_hour_with_jitter() -> None:
     def seconds(attempts: int) -> float:
-        return (retry_time(attempts, 10.0) - now()).total_seconds()
+        return retry_delay(attempts, 10.0).total_seconds()
 
     for attempts, maximum in ((1, 10), (2, 20), (5, 160), (30, 3600), (10_000, LONGEST_DELAY.total_seconds())):
-        assert maximum / 2 - 1 <= seconds(attempts) <= maximum
+        assert maximum / 2 <= seconds(attempts) <= maximum
     assert len({round(seconds(5), 3) for _ in range(20)}) > 1
 
 
