@@ -1,4 +1,4 @@
-"""Boundaries at which the death of a process matters: around each commit and each renaming or removal of a file.
+"""Boundaries at which the death of a process matters: commits, and the steps of writing or removing files.
 
 Used only in the process of fork_server.py and its children.
 """
@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO, Any
 
+import worker.forget
+from service.store.artifacts.bucket import ArtifactBucket
+from service.store.batches import publication
 from service.store.database import Database
 
-FILE_OPERATIONS = ("link", "remove", "rename", "replace", "unlink")
+FUNCTIONS: tuple[tuple[Any, str], ...] = (
+    *((os, name) for name in ("fsync", "link", "remove", "rename", "replace", "unlink")),
+    (ArtifactBucket, "put"),
+    (ArtifactBucket, "destroy"),
+    (worker.forget, "load_model"),
+    (publication, "schedule_erasure"),
+)
 
 
 class Boundaries:
@@ -22,8 +32,9 @@ class Boundaries:
         # On the dialect: SQLAlchemy has an event before the commit, but none after it.
         dialect: Any = database.engine.dialect
         dialect.do_commit = self._around("commit", dialect.do_commit)
-        for name in FILE_OPERATIONS:
-            setattr(os, name, self._around(name, getattr(os, name)))
+        for owner, name in FUNCTIONS:
+            setattr(owner, name, self._around(name, getattr(owner, name)))
+        self._halve_writes()
         self.begin(print, None)
 
     def begin(self, report: Callable[[str], object], die_at: int | None) -> None:
@@ -39,8 +50,42 @@ class Boundaries:
 
         return wrapper
 
+    def _halve_writes(self) -> None:
+        """Make each file that is written whole pass a boundary when half of it is on disk."""
+        open_path = Path.open
+
+        def open_halving(path: Path, mode: str = "r", **options: Any) -> IO[Any]:
+            file = open_path(path, mode, **options)
+            return file if mode != "wb" else _HalvingFile(file, self._reach)  # type: ignore[return-value]
+
+        Path.open = open_halving  # type: ignore[assignment,method-assign]
+
     def _reach(self, name: str) -> None:
         self._report(name)
         if self._count == self._die_at:
             os.kill(os.getpid(), signal.SIGKILL)
         self._count += 1
+
+
+class _HalvingFile:
+    """File that reaches a boundary after the first half of what is written."""
+
+    def __init__(self, file: IO[Any], reach: Callable[[str], object]) -> None:
+        self._file, self._reach = file, reach
+
+    def __enter__(self) -> _HalvingFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def writelines(self, pieces: Iterable[bytes]) -> None:
+        content = b"".join(pieces)
+        middle = len(content) // 2
+        self._file.write(content[:middle])
+        self._file.flush()
+        self._reach("half of write")
+        self._file.write(content[middle:])

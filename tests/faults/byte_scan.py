@@ -14,10 +14,9 @@ WIDTH = 8
 def files_with(rows: NDArray[np.float64], folders: Iterable[Path]) -> Iterator[Path]:
     """Yield the files that hold any number of these rows as a float64, at any offset."""
     patterns = np.unique(rows.astype("<f8").view("<u8"))
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            if path.is_file() and holds(path.read_bytes(), patterns):
-                yield path
+    for path in sorted({path for folder in folders for path in folder.rglob("*")}):
+        if path.is_file() and holds(path.read_bytes(), patterns):
+            yield path
 
 
 def holds(content: bytes, patterns: NDArray[np.uint64]) -> bool:

@@ -64,6 +64,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "LETHE_IDENTITY_KEY": settings.identity_key,
         "LETHE_SIGNING_KEY": settings.signing_key,
         "LETHE_LOG_KEY": settings.log_key,
+        "LETHE_ARTIFACT_URL": settings.artifact_url,
     }
     return {
         **{name: value.get_secret_value() for name, value in secrets.items() if value},

@@ -12,11 +12,12 @@ import json
 import os
 import sys
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from service.logs import configure_logging
 from service.settings import load_settings
+from service.store.artifacts.location import open_artifacts
 from tests.faults.boundaries import Boundaries
 from worker.context import WorkerContext
 from worker.forget import forget_pending
@@ -36,7 +37,7 @@ class ForkServer:
     def _run_here(self, model_id: uuid.UUID) -> dict[str, Any]:
         boundaries: list[str] = []
         self.boundaries.begin(boundaries.append, None)
-        forget_pending(self.context, model_id)
+        self._forget(model_id)
         return {"killed": False, "exit_code": 0, "boundaries": boundaries}
 
     def _run_fork(self, model_id: uuid.UUID, die_at: int) -> dict[str, Any]:
@@ -56,10 +57,14 @@ class ForkServer:
         """Never return: the child must not run the parent's exit handlers."""
         code = 1
         try:
-            forget_pending(self.context, model_id)
+            self._forget(model_id)
             code = 0
         finally:
             os._exit(code)
+
+    def _forget(self, model_id: uuid.UUID) -> None:
+        # Opened anew: the thread that talks to a bucket does not survive a fork.
+        forget_pending(replace(self.context, artifacts=open_artifacts(self.context.settings)), model_id)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from service.settings import Settings
-from service.store.artifacts.folder import ArtifactFolder
+from service.store.artifacts.location import open_artifacts
 from service.store.database import Database
 from service.store.models.registry import Registration, register
 from tests import samples
@@ -49,4 +49,4 @@ def register_population(settings: Settings, database: Database, population: Popu
         records=save({"x": population.points}),
         lookups=[samples.lookup(settings, int(owner)) for owner in population.owners],
     )
-    return register(database, ArtifactFolder(settings.artifact_dir), registration, actor="test")
+    return register(database, open_artifacts(settings), registration, actor="test")

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from service.settings import Settings
 from service.store.artifacts.folder import ArtifactFolder
+from service.store.artifacts.store import draft_name
 from service.store.database import Database
 from service.store.models.registry import current_version
 from service.store.states import BatchStatus
@@ -119,10 +120,16 @@ def test_a_flipped_byte_is_reported(scenario: Scenario) -> None:
 
 def test_an_orphaned_file_is_reported(scenario: Scenario) -> None:
     (model_id,) = scenario.models
-    (scenario.settings.artifact_dir / str(model_id) / "left-behind").write_bytes(b"rows of somebody")
-    assert [sentence.split(": ")[1] for sentence in violations(scenario)] == [
-        "the file left-behind should have been deleted"
-    ]
+    name = draft_name("0" * 64)
+    (scenario.settings.artifact_dir / str(model_id) / name).write_bytes(b"rows of somebody")
+    assert list(violations(scenario)) == [f"model {model_id}: the file {name} should have been destroyed"]
+
+
+def test_a_number_of_a_forgotten_row_is_reported(scenario: Scenario) -> None:
+    (population,) = scenario.models.values()
+    path = scenario.settings.data_dir / "notes"
+    path.write_bytes(b"..." + population.points[4].tobytes())  # of person 1
+    assert list(violations(scenario)) == [f"the file {path} holds a number of a forgotten row"]
 
 
 def test_a_lost_deletion_is_reported(scenario: Scenario) -> None:

@@ -21,7 +21,7 @@ from service.settings import Settings
 from service.store.database import Database
 from service.store.tables import DeletionTarget, now
 from tests import samples
-from tests.faults.elapsed_time import collect_garbage, expire_lease
+from tests.faults.elapsed_time import expire_lease, sweep_files
 from tests.faults.fork_client import ForkClient, run_fork_server
 from tests.faults.invariants import Scenario, check, check_log
 from tests.faults.population import draw_population, register_population
@@ -80,7 +80,7 @@ def _boundaries(bench: Bench, trial: int) -> list[str]:
     for name, minimum in MIN_BOUNDARIES.items():
         for side in ("before", "after"):
             assert worker_exit.boundaries.count(f"{side} {name}") >= minimum, worker_exit.boundaries
-    collect_garbage(bench.settings, bench.database, [model_id])
+    sweep_files(bench.settings, bench.database)
     check(Scenario(bench.settings, bench.database, scenario.models, deletions), "no fault")
     return list(worker_exit.boundaries)
 
@@ -111,7 +111,7 @@ def _trial(bench: Bench, trial: int, boundary: int, circumstances: str, seed: in
         bench.workers.run_worker(model_id, die_at=rng.randrange(boundary + 1))
         expire_lease(bench.database, model_id)
     _finish(bench, model_id)
-    collect_garbage(bench.settings, bench.database, [model_id])
+    sweep_files(bench.settings, bench.database)
     check(Scenario(bench.settings, bench.database, scenario.models, deletions), circumstances)
 
 

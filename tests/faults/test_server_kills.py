@@ -13,7 +13,7 @@ from service.settings import Settings, new_key
 from service.store.database import Database
 from tests.end_to_end.conftest import embedded_environment, starting
 from tests.faults.deletion_load import DeletionLoad, shared_populations
-from tests.faults.elapsed_time import collect_garbage
+from tests.faults.elapsed_time import sweep_files
 from tests.faults.fork_client import environment
 from tests.faults.invariants import Scenario, check, check_log
 from tests.faults.killable_servers import KillablePostgreSQL, KillableRedis, killable_postgresql, killable_redis
@@ -39,7 +39,7 @@ def test_killing_the_database_and_the_broker_loses_nothing(tmp_path: Path) -> No
                 faults = _inject_faults(postgresql, redis)
                 deletions = load.finish()
                 wait_until_done(database, timeout=120)
-        collect_garbage(settings, database, models)
+        sweep_files(settings, database)
         check(Scenario(settings, database, models, deletions), f"{', '.join(faults)}; seed {SEED}")
         check_log(settings, database)
         database.close()

@@ -21,7 +21,7 @@ from service.store.database import Database
 from service.store.states import BatchStatus
 from tests.end_to_end.conftest import Running, embedded_environment, starting
 from tests.faults.deletion_load import DeletionLoad, shared_populations
-from tests.faults.elapsed_time import collect_garbage
+from tests.faults.elapsed_time import sweep_files
 from tests.faults.invariants import Scenario, check, check_log
 from tests.faults.lethe_up import count_batches, open_client, register_all, running_batch, wait_until_done
 from tests.waiting import wait_until
@@ -58,7 +58,7 @@ def test_two_thousand_deletions_survive_random_kills(tmp_path: Path) -> None:
     assert len(deletions) == DELETIONS
     assert kills.total() >= SECONDS / 6, "something was killed every few seconds"
     assert abandoned > 0, "some worker was killed in the middle of a batch"
-    collect_garbage(settings, database, models)
+    sweep_files(settings, database)
     check(Scenario(settings, database, models, deletions), circumstances)
     check_log(settings, database)
     database.close()

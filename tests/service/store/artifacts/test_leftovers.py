@@ -4,6 +4,7 @@ import uuid
 from datetime import timedelta
 
 import pytest
+from safetensors.numpy import save
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
@@ -32,7 +33,7 @@ def folder(settings: Settings) -> ArtifactFolder:
 @pytest.fixture
 def model_id(settings: Settings, database: Database) -> uuid.UUID:
     """A model with a waiting deletion."""
-    model_id = samples.register_sample(settings, database, never_seen=b"rows that were never seen")
+    model_id = samples.register_sample(settings, database, never_seen=save({"x": samples.points()}))
     samples.request_deletion(settings, database, 1)
     return model_id
 
