@@ -59,9 +59,10 @@ ENTRYPOINT ["lethe"]
 FROM runtime AS worker
 COPY --from=build-worker /opt/lethe /opt/lethe
 CMD ["worker"]
-# A process other than the one that computes answers, so a long batch does not look unhealthy.
+# A process other than the one that computes answers, so a long batch does not look unhealthy. The URL, which has a
+# password, is not on the command line, which any process on the host can read.
 HEALTHCHECK --interval=60s --timeout=15s --start-period=60s --retries=3 \
-    CMD ["sh", "-c", "celery --broker \"$REDIS_URL\" inspect ping --destination \"celery@$HOSTNAME\" --timeout 10"]
+    CMD ["sh", "-c", "CELERY_BROKER_URL=\"$REDIS_URL\" celery inspect ping --destination \"celery@$HOSTNAME\" --timeout 10"]
 
 # Last, so that a build without --target yields the small image.
 FROM runtime AS api

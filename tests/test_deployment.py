@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import redis
 import yaml
 
+from lethe.local.embedded_redis import server_executable
 from service.settings import ConfigurationError, Settings, load_settings
 from service.store.batches.doorbell import QUEUES
+from tests.conftest import redis_responds
 from tests.deployments import ROOT, check_command, is_known_variable, setting_variables
+from tests.waiting import wait_until
+
+REQUIRED = re.compile(r"\$\{\w+:\?")
+"""A variable without which Compose does not start."""
 
 LONG_RUNNING = ("api", "worker", "worker-gpu", "sweep")
 """Services of docker-compose.yml with Lethe's images that run until they are stopped."""
@@ -66,10 +75,82 @@ def test_compose_sets_only_known_variables(services: dict[str, Any]) -> None:
 
 
 def test_compose_contains_no_secret_and_requires_each(services: dict[str, Any]) -> None:
-    secret = re.compile(r"KEY|PASSWORD|DATABASE_URL")
+    secret = re.compile(r"KEY|PASSWORD|AUTH|_URL$")
     for service in services.values():
         for variable, value in service.get("environment", {}).items():
-            assert not secret.search(variable) or re.search(r"\$\{\w+:\?", value), variable
+            assert variable == "LETHE_PUBLIC_URL" or not secret.search(variable) or REQUIRED.search(value), variable
+
+
+def test_compose_gives_the_identity_key_to_the_api_alone(services: dict[str, Any]) -> None:
+    holders = [name for name, service in services.items() if "LETHE_IDENTITY_KEY" in service.get("environment", {})]
+    assert holders == ["api"]
+    for name in LONG_RUNNING:
+        assert {"LETHE_SIGNING_KEY", "LETHE_LOG_KEY"} <= set(services[name]["environment"])
+
+
+def test_the_redis_of_compose_has_a_password_that_no_command_line_shows(
+    services: dict[str, Any], tmp_path: Path
+) -> None:
+    """Run the command of the service and its health check, on a socket of its own."""
+    service, password, socket = services["redis"], "k3yW0rd5ecret", tmp_path / "redis.sock"
+    assert f"@{service['image'].partition(':')[0]}:6379" in services["api"]["environment"]["REDIS_URL"]
+    command = [part.replace("$$", "$") for part in service["command"]]
+    command[-1] = command[-1].replace("END\n", f"END\nport 0\nunixsocket {socket}\n", 1)
+    env = {"PATH": f"{server_executable().parent}:/usr/bin:/bin", "REDISCLI_AUTH": password}
+    assert set(service["environment"]) == {"REDISCLI_AUTH"}
+    with subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL) as server:
+        try:
+            with redis.Redis(unix_socket_path=str(socket), password=password) as client:
+                wait_until(lambda: redis_responds(client), "Redis answers")
+            with redis.Redis(unix_socket_path=str(socket)) as stranger, pytest.raises(redis.AuthenticationError):
+                stranger.ping()
+            words = psutil.Process(server.pid).cmdline()
+        finally:
+            server.kill()
+    assert words[0].startswith("redis-server")  # no shell in between: it receives signals
+    assert password not in " ".join(words)
+
+
+COMMAND_LINE_SECRETS = re.compile(
+    r"--requirepass|--password[= ]|--broker[= ]|--token[= ](?!issue)|redis-cli.* -[au] |(curl|http).*Bearer \$?\(?\w"
+    r"|(psql|pg_dump|pg_restore|celery|redis-cli|docker run).*://\S*:\S*@|(--env|-e) \w*(KEY|PASSWORD|SECRET|TOKEN)\w*="
+)
+"""Secrets as arguments. Every user of a host can read the command lines of all processes."""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'celery --broker "$REDIS_URL" inspect ping',
+        "redis-server --requirepass x",
+        "redis-cli -a x ping",
+        'curl -H "Authorization: Bearer $TOKEN" https://x',
+        "lethe log mirror DIR --token TOKEN",
+        "psql postgresql://lethe:x@host/lethe",
+        "docker run --env LETHE_SIGNING_KEY=x lethe-api",
+    ],
+)
+def test_secrets_on_command_lines_are_recognized(line: str) -> None:
+    assert COMMAND_LINE_SECRETS.search(line)
+
+
+def test_no_file_puts_a_secret_on_a_command_line() -> None:
+    names = ("README.md", "CONTRIBUTING.md", "Makefile", "Dockerfile", "docker-compose.yml", ".env.example")
+    folders = ("docs", "deploy", "examples", ".github")
+    paths = [ROOT / name for name in names] + [
+        path
+        for folder in folders
+        for pattern in ("*.md", "*.yaml", "*.yml", "*.sh")
+        for path in (ROOT / folder).rglob(pattern)
+    ]
+    assert len(paths) > 30
+    lines = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in paths
+        for number, line in enumerate(re.sub(r"\\\n", " ", path.read_text()).splitlines(), 1)
+        if COMMAND_LINE_SECRETS.search(line)
+    ]
+    assert lines == []
 
 
 def test_compose_migrates_once_before_anything_else_starts(services: dict[str, Any]) -> None:
@@ -93,7 +174,7 @@ def test_compose_stores_data_in_volumes_and_redis_stores_none(services: dict[str
         (volume,) = services[name]["volumes"]
         assert volume == f"lethe:{services[name]['environment']['LETHE_DATA_DIR']}"
     assert "volumes" not in services["redis"]
-    assert services["redis"]["command"][1:] == ["--save", "", "--appendonly", "no"]
+    assert {'save ""', "appendonly no"} <= set(services["redis"]["command"][-1].splitlines())
 
 
 def test_compose_gives_workers_time_to_shut_down(services: dict[str, Any]) -> None:
@@ -114,7 +195,8 @@ def test_compose_reserves_the_gpu_for_models_that_need_one(services: dict[str, A
 
 
 def test_compose_drops_all_privileges(services: dict[str, Any]) -> None:
-    for name in ("migrate", *LONG_RUNNING):
+    assert services["redis"]["user"] == "redis"
+    for name in ("redis", "migrate", *LONG_RUNNING):
         assert services[name]["read_only"] is True
         assert services[name]["cap_drop"] == ["ALL"]
         assert services[name]["security_opt"] == ["no-new-privileges:true"]

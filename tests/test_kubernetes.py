@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -79,15 +80,78 @@ def test_pods_drop_all_privileges(manifests: Manifests) -> None:
         assert {"/tmp", "/var/lib/lethe"} <= {mount["mountPath"] for mount in container["volumeMounts"]}
 
 
-def environment(manifests: Manifests) -> dict[str, str]:
-    """Return the environment of each pod."""
-    sources = [{"configMapRef": {"name": "lethe"}}, {"secretRef": {"name": "lethe"}}]
-    assert all(pod["containers"][0]["envFrom"] == sources for _, pod in pods(manifests))
-    return {**manifests["ConfigMap", "lethe"]["data"], **manifests["Secret", "lethe"]["stringData"]}
+def environment(manifests: Manifests, name: str = "lethe-api") -> dict[str, str]:
+    """Return the environment of a pod."""
+    (container,) = dict(pods(manifests))[name]["containers"]
+    assert "env" not in container
+    variables: dict[str, str] = {}
+    for source in container["envFrom"]:
+        if "configMapRef" in source:
+            variables |= manifests["ConfigMap", source["configMapRef"]["name"]]["data"]
+        else:
+            variables |= manifests["Secret", source["secretRef"]["name"]]["stringData"]
+    return variables
 
 
 def test_pods_get_only_known_variables(manifests: Manifests) -> None:
-    assert all(map(is_known_variable, environment(manifests)))
+    for name, _ in pods(manifests):
+        assert all(map(is_known_variable, environment(manifests, name)))
+
+
+def test_the_api_alone_has_the_identity_key(manifests: Manifests) -> None:
+    holders = [name for name, _ in pods(manifests) if "LETHE_IDENTITY_KEY" in environment(manifests, name)]
+    assert holders == ["lethe-api"]
+    signers = {name for name, _ in pods(manifests) if "LETHE_LOG_KEY" in environment(manifests, name)}
+    assert {"lethe-api", "lethe-worker", "lethe-sweep"} <= signers
+
+
+def test_pods_may_only_talk_to_what_they_need(manifests: Manifests) -> None:
+    policies = {name: manifest["spec"] for (kind, name), manifest in manifests.items() if kind == "NetworkPolicy"}
+    assert policies["lethe-deny"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    names = {name for name, _ in pods(manifests)}
+    ports: dict[str, set[object]] = {name: set() for name in names}
+    for policy in policies.values():
+        for rule in policy.get("egress", []):
+            assert rule["to"], "no rule allows all destinations"
+            for name in selected(policy["podSelector"], names):
+                ports[name] |= {port["port"] for port in rule["ports"]}
+    assert ports == {
+        "lethe-api": {53, 5432, 6379, 443},
+        "lethe-worker": {53, 5432, 6379, 443},
+        "lethe-sweep": {53, 5432, 6379, 443},
+        "lethe-migrate": {53, 5432},
+    }
+    receivers = [selected(policy["podSelector"], names) for policy in policies.values() if "ingress" in policy]
+    assert receivers == [["lethe-api"]]
+
+
+def test_only_the_sweep_reaches_the_internet_and_nothing_private_there(manifests: Manifests) -> None:
+    reaching = {
+        name: block
+        for (kind, name), manifest in manifests.items()
+        if kind == "NetworkPolicy"
+        for rule in manifest["spec"].get("egress", [])
+        for peer in rule["to"]
+        if (block := peer.get("ipBlock")) and ip_network(block["cidr"]).prefixlen == 0
+    }
+    assert set(reaching) == {"lethe-callbacks"}
+    policy = manifests["NetworkPolicy", "lethe-callbacks"]["spec"]
+    assert selected(policy["podSelector"], {"lethe-sweep", "lethe-api"}) == ["lethe-sweep"]
+    excluded = [ip_network(cidr) for peer in policy["egress"][0]["to"] for cidr in peer["ipBlock"]["except"]]
+    for address in ("10.1.2.3", "172.20.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "fd00::1", "fe80::1"):
+        assert any(ip_address(address) in network for network in excluded)
+
+
+def selected(selector: dict[str, Any], names: set[str]) -> list[str]:
+    """Return the pods that a policy selects, by their label, which is their name."""
+    if not selector:
+        return sorted(names)
+    if "matchLabels" in selector:
+        return [selector["matchLabels"]["app.kubernetes.io/name"]]
+    (expression,) = selector["matchExpressions"]
+    assert (expression["key"], expression["operator"]) == ("app.kubernetes.io/name", "In")
+    assert set(expression["values"]) <= names
+    return list(expression["values"])
 
 
 def test_a_placeholder_secret_is_refused_by_name(
@@ -99,14 +163,15 @@ def test_a_placeholder_secret_is_refused_by_name(
     secrets = {
         "DATABASE_URL": "postgresql://lethe:x7f3@postgres/lethe",
         "REDIS_URL": "redis://:x7f3@redis:6379/0",
-        "LETHE_IDENTITY_KEY": new_key(),
         "LETHE_SIGNING_KEY": new_key(),
         "LETHE_LOG_KEY": new_key(),
+        "LETHE_IDENTITY_KEY": new_key(),
     }
     for variable, value in secrets.items():
         with pytest.raises(ConfigurationError, match=f"^{variable} .*placeholder"):
-            load_settings()
+            load_settings().identity_keys()  # as the API does
         monkeypatch.setenv(variable, value)
+    load_settings().identity_keys()
     assert load_settings().shutdown_seconds == 60
 
 

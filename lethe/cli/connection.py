@@ -32,5 +32,5 @@ def connect(url: str, token: str | None, data_dir: Path, role: str) -> Iterator[
 def _local_token(data_dir: Path, role: str) -> str:
     path = data_dir / "tokens" / f"{role}.token"
     if not path.exists():
-        raise typer.BadParameter(f"no token: pass --token, set LETHE_TOKEN, or start `lethe up`, which creates {path}")
+        raise typer.BadParameter(f"no token: set LETHE_TOKEN, or start `lethe up`, which creates {path}")
     return path.read_text().strip()

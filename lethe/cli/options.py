@@ -18,7 +18,8 @@ Token = Annotated[
     typer.Option(
         "--token",
         envvar="LETHE_TOKEN",
-        help="Bearer token. [default: the one that `lethe up` left in the data folder]",
+        help="Bearer token. Others on this host can read it here: set LETHE_TOKEN. "
+        "[default: the one that `lethe up` left in the data folder]",
         show_default=False,
     ),
 ]
