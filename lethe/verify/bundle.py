@@ -12,7 +12,7 @@ from .confirmation import find_missing
 from .keys import STATEMENTS, Key, KeyRing, load_keys
 from .log import Place, find_place, require_origin
 from .reading import Rejected, decode_base64, is_signed, list_at, object_at, text_at, time_at
-from .statements import KINDS, Kind, check_posterior, sentences_not_proved
+from .statements import KINDS, Kind, check_posterior, check_replaced, sentences_not_proved
 from .strict_json import parse_object
 
 BUNDLE_FORMAT = "lethe-bundle-v1"
@@ -86,6 +86,7 @@ def verify(
         f"signed by key {key.key_id}",
         f"the statement is a {kind.name}",
         *kind.check(statement, predicate),
+        *check_replaced(predicate),
     ]
     place = _find_place(bundle, kind, predicate, payload, ring, witnesses, later)
     if place is not None:

@@ -1,4 +1,4 @@
-"""What is still missing when nothing is wrong: a place in the log, or evidence for the date of a revoked key's signature.
+"""What is missing when nothing is wrong: a place in the log, or evidence for the date of a revoked key's signature.
 
 A statement key vouches for the date in the statement, a log key for the date of the entry. Whoever stole a key can sign
 with any date. So the signature of a key that was revoked later counts only if somebody else shows that it is older: a

@@ -65,8 +65,9 @@ def find_place(
 
 def require_origin(predicate: Mapping[str, Any], origin: str | None) -> None:
     """Check that the statement names this log. Earlier certificates name none."""
-    if "log" in predicate and origin is not None and text_at(object_at(predicate, "log"), "origin") != origin:
-        raise Rejected(f"the statement is of another log than {origin!r}")
+    named = text_at(object_at(predicate, "log"), "origin") if "log" in predicate else None
+    if named is not None and origin is not None and named != origin:
+        raise Rejected(f"the statement is of the log {named!r}, not of {origin!r}")
 
 
 def _check_entry(text: bytes, kind: Kind, predicate: Mapping[str, Any], payload: bytes) -> datetime:

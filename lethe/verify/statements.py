@@ -148,6 +148,16 @@ def check_posterior(statement: Mapping[str, Any], posterior: bytes) -> str:
     return f"the model file matches that version (sha256 {digest[:12]})"
 
 
+def check_replaced(predicate: Mapping[str, Any]) -> list[str]:
+    """Check what the statement says about the one in whose stead it was issued."""
+    if "replaces" not in predicate:
+        return []
+    replaced = object_at(predicate, "replaces")
+    statement = hash_at(replaced, "statement").hex()
+    reason = text_at(replaced, "reason")
+    return [f"it replaces {text_at(replaced, 'certificate')} (statement {statement[:12]}): {reason}"]
+
+
 def sentences_not_proved(predicate: Mapping[str, Any]) -> list[str]:
     """Return what the statement itself says that it does not show."""
     bound = predicate.get("bound")

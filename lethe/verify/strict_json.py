@@ -1,4 +1,4 @@
-"""JSON of untrusted files, read so that every reader understands the same: what could be read in two ways is rejected."""
+"""JSON of untrusted files, read so that all readers agree: what could be read in two ways is rejected."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Bundles for comparing verifiers: genuine ones of every kind, and seeded mutations of them."""
