@@ -41,7 +41,7 @@ def signer(settings: Settings, database: Database) -> StatementSigner:
 
 @pytest.fixture
 def witness(signer: StatementSigner) -> Iterator[Witness]:
-    with run_witness(signer.public_key) as running:
+    with run_witness(signer.log_public_key) as running:
         yield running
 
 

@@ -18,7 +18,8 @@ from service.schemas.log import public_keys_out
 from service.settings import Settings, new_key
 from service.store.certificates import bundles
 from service.store.database import Database
-from service.store.deletions.creation import DeletionRequest, store_deletions
+from service.store.deletions.creation import store_deletions
+from service.store.deletions.requests import DeletionRequest
 from service.store.deletions.views import DeletionView
 from service.store.log import sequencing
 from service.store.signing import keys

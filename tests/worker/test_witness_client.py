@@ -23,7 +23,7 @@ SIGNER = StatementSigner(*(base64.b64decode(new_key()) for _ in range(2)), "log.
 
 @pytest.fixture
 def server() -> Iterator[witness_server.Witness]:
-    with witness_server.run_witness(SIGNER.public_key) as running:
+    with witness_server.run_witness(SIGNER.log_public_key) as running:
         yield running
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from sqlalchemy import select
+from sqlalchemy import delete, select, update
 from typer.testing import CliRunner
 
 from lethe.cli.main import app
-from lethe.verify import Rejected, verify
+from lethe.verify import Rejected, Unconfirmed, verify
 from service.settings import ConfigurationError, Settings, key_sources, load_settings, new_key, write_private_file
 from service.settings.key_sources import run_key_command
 from service.store import migrate
@@ -22,8 +22,9 @@ from service.store.certificates.statements import sign_receipt
 from service.store.database import Database
 from service.store.deletions.views import DeletionView
 from service.store.signing.keys import configured_signer, open_signer
-from service.store.signing.statements import StatementSigner
-from service.store.tables import AuditEntry, Deletion, now
+from service.store.signing.statements import StatementSigner, key_id_of
+from service.store.states import SigningUse
+from service.store.tables import AuditEntry, Deletion, SigningKey, now
 
 RUN = CliRunner()
 LONG_AGO = "2026-11-01T00:00:00Z"
@@ -71,27 +72,31 @@ def test_help_explains_how_to_replace_a_key() -> None:
     shown = key("--help").output
     for words in ("lethe key rotate", "Restart the API", "lethe key retire", "lethe key revoke", "export"):
         assert words in shown
-    for command in ("list", "rotate", "retire", "revoke", "export"):
+    for command in ("list", "add", "rotate", "retire", "revoke", "export"):
         assert key(command, "--help").exit_code == 0
 
 
 @pytest.mark.parametrize("configured", [False, True])
+@pytest.mark.parametrize("use", list(SigningUse))
 def test_a_rotation_writes_a_private_file_and_running_processes_go_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, configured: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, configured: bool, use: SigningUse
 ) -> None:
     """Under a umask that masks no bits."""
-    path = tmp_path / "signing.key" if configured else Path(".lethe/secrets/signing_key.key")
+    name = "log_key" if use == SigningUse.LOG else "signing_key"
+    path = tmp_path / "the.key" if configured else Path(f".lethe/secrets/{name}.key")
     if configured:
         write_private_file(path, new_key())
-        monkeypatch.setenv("LETHE_SIGNING_KEY_FILE", str(path))
+        monkeypatch.setenv(f"LETHE_{name.upper()}_FILE", str(path))
     running = open_configured_signer(load_settings())
-    rotated = key("rotate")
+    rotated = key("rotate", "--use", use)
     assert rotated.exit_code == 0
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert path.read_text() not in rotated.output
-    assert signer().key_id != running.key_id
-    assert f"lethe key retire {running.key_id}" in rotated.output
-    assert list(export_keys()) == [signer().key_id, running.key_id]
+    old_id = key_id_of(running.public_keys[use])
+    assert signer().public_keys[use] != running.public_keys[use]
+    assert f"lethe key retire {old_id}" in rotated.output
+    assert list(export_keys()) == [signer().key_id, signer().log_key_id, old_id]
+    assert export_keys()[old_id]["use"] == use
     assert all(key["retired_at"] is None for key in export_keys().values())
     open_configured_signer(load_settings())
 
@@ -104,7 +109,7 @@ def test_a_retired_key_does_not_start_again_and_the_one_in_use_cannot_be_retired
     assert key("retire", old.key_id).exit_code == 0
     assert key("retire", old.key_id).exit_code == 2
     assert export_keys()[old.key_id]["retired_at"] is not None
-    assert f"{old.key_id}  since" in key("list").stdout
+    assert f"{old.key_id}  statements, since" in key("list").stdout
     open_configured_signer(load_settings())
     file.write_text(seed)  # as from a backup
     for command in ("api", "sweep"):
@@ -155,13 +160,13 @@ def test_where_lethe_cannot_write_the_new_key_is_printed_on_request(
     old = open_configured_signer(load_settings())
     refused = key("rotate")
     assert refused.exit_code == 2
-    assert list(export_keys()) == [old.key_id]
+    assert list(export_keys()) == [old.key_id, old.log_key_id]
     rotated = key("rotate", "--print")
     seed = rotated.stdout.strip().removeprefix("LETHE_SIGNING_KEY=")
     assert seed not in rotated.stderr
     monkeypatch.delenv(variable)
     monkeypatch.setenv("LETHE_SIGNING_KEY", seed)
-    assert list(export_keys()) == [signer().key_id, old.key_id]
+    assert list(export_keys()) == [signer().key_id, signer().log_key_id, old.key_id]
     assert old.key_id != signer().key_id == open_configured_signer(load_settings()).key_id
 
 
@@ -175,7 +180,8 @@ def test_a_key_that_cannot_be_written_is_not_listed(monkeypatch: pytest.MonkeyPa
         refused = key("rotate")
     assert refused.exit_code == 2
     assert "No space left on device" in refused.output
-    assert list(export_keys()) == [old.key_id] == [signer().key_id]
+    assert list(export_keys()) == [old.key_id, old.log_key_id]
+    assert signer().key_id == old.key_id
 
 
 def test_after_three_rotations_the_exported_list_still_verifies_correctly() -> None:
@@ -191,12 +197,13 @@ def test_after_three_rotations_the_exported_list_still_verifies_correctly() -> N
     listed, of_revoked_key = Path("keys.json").read_bytes(), receipts[2:4]
     for content in receipts:
         if content not in of_revoked_key:
-            verify(content, listed)
+            with pytest.raises(Unconfirmed, match="entry in the log"):  # they never got one
+                verify(content, listed)
     invalid = [(of_revoked_key[0], "revoked"), (of_revoked_key[1], "revoked"), (receipt(signers[2]), "retired")]
     for content, state in invalid:
         with pytest.raises(Rejected, match=f"when the key was {state}"):
             verify(content, listed)
-    assert key("export", "--pem").stdout.count("BEGIN PUBLIC KEY") == 3
+    assert key("export", "--pem").stdout.count("BEGIN PUBLIC KEY") == 3 + 1
 
 
 def test_the_audit_trail_has_each_step_and_no_private_key() -> None:
@@ -211,6 +218,7 @@ def test_the_audit_trail_has_each_step_and_no_private_key() -> None:
     database.close()
     assert [(entry.actor, entry.action) for entry in entries] == [
         ("lethe", "key.added"),
+        ("lethe", "key.added"),
         ("lethe key rotate", "key.added"),
         ("lethe key rotate", "key.rotated"),
         ("lethe key retire", "key.retired"),
@@ -219,6 +227,33 @@ def test_the_audit_trail_has_each_step_and_no_private_key() -> None:
     everything = Path(".lethe/lethe.db").read_bytes()  # the write-ahead log was merged into it
     for seed in seeds:
         assert seed.encode() not in everything
+
+
+@pytest.mark.parametrize("use", list(SigningUse))
+def test_a_lost_key_is_replaced_by_adding_another(use: SigningUse) -> None:
+    lost = open_configured_signer(load_settings())
+    Path(f".lethe/secrets/{'log' if use == SigningUse.LOG else 'signing'}_key.key").unlink()
+    with pytest.raises(ConfigurationError, match=f"not in the list.*lethe key add --use {use}"):
+        open_configured_signer(load_settings())
+    assert key("add", "--use", use, "--reason", " ").exit_code == 2
+    assert key("add", "--use", use, "--reason", "the disk was lost").exit_code == 0
+    assert key("retire", key_id_of(lost.public_keys[use])).exit_code == 0
+    assert open_configured_signer(load_settings()).public_keys[use] != lost.public_keys[use]
+    assert key("add", "--use", use, "--reason", "again").exit_code == 2
+
+
+def test_an_embedded_folder_from_before_log_keys_gets_one() -> None:
+    open_configured_signer(load_settings())
+    database = Database(load_settings().database)
+    with database.writing() as session:
+        session.execute(delete(SigningKey).where(SigningKey.use == "log"))
+        session.execute(update(SigningKey).values(use=None))
+    database.close()
+    Path(".lethe/secrets/log_key.key").unlink()
+    upgraded = open_configured_signer(load_settings())
+    uses = {key_id: entry["use"] for key_id, entry in export_keys().items()}
+    assert uses == {upgraded.key_id: None, upgraded.log_key_id: "log"}
+    assert f"{upgraded.key_id}  statements and log, in use" in key("list").stdout
 
 
 def test_a_database_without_the_current_schema_is_refused() -> None:
@@ -236,4 +271,4 @@ def test_secrets_are_fresh_and_accepted(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("DATABASE_URL", "postgresql://db/lethe")
     monkeypatch.setenv("REDIS_URL", "redis://broker/0")
     settings = load_settings()
-    assert settings.identity_key_bytes() != settings.signing_key_bytes()
+    assert settings.identity_keys() != [settings.signing_key_bytes()]

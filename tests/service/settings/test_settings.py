@@ -13,12 +13,15 @@ DEPLOYED = {
     "REDIS_URL": "redis://broker:6379/0",
     "LETHE_IDENTITY_KEY": new_key(),
     "LETHE_SIGNING_KEY": new_key(),
+    "LETHE_LOG_KEY": new_key(),
 }
+KEYS = ("LETHE_SIGNING_KEY", "LETHE_LOG_KEY")
+KEY_SOURCES = [f"{key}_{source}" for key in KEYS for source in ("FILE", "COMMAND")]
 
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in (*DEPLOYED, "LETHE_SIGNING_KEY_FILE", "LETHE_SIGNING_KEY_COMMAND"):
+    for name in (*DEPLOYED, *KEY_SOURCES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 
@@ -36,9 +39,10 @@ def test_embedded_mode_creates_its_secrets_once() -> None:
     second = load_settings()
     assert first.embedded
     assert first.database.startswith("sqlite:///")
-    assert first.identity_key_bytes() == second.identity_key_bytes()
-    assert first.signing_key_bytes() != first.identity_key_bytes()
-    for name in ("identity_key.key", "signing_key.key"):
+    assert first.identity_keys() == second.identity_keys()
+    assert [first.signing_key_bytes()] != first.identity_keys()
+    assert first.log_key_bytes() == second.log_key_bytes() != first.signing_key_bytes()
+    for name in ("identity_key.key", "signing_key.key", "log_key.key"):
         mode = (first.data_dir / "secrets" / name).stat().st_mode
         assert stat.S_IMODE(mode) == 0o600
 
@@ -70,6 +74,7 @@ def test_deployed_settings_are_used_unchanged(monkeypatch: pytest.MonkeyPatch) -
         ("LETHE_IDENTITY_KEY", "change-me"),
         ("LETHE_SIGNING_KEY", "replace-this"),
         ("LETHE_SIGNING_KEY", base64.b64encode(bytes(32)).decode()),
+        ("LETHE_LOG_KEY", "change-me"),
         ("LETHE_IDENTITY_KEY", base64.b64encode(b"too short").decode()),
     ],
 )
@@ -82,31 +87,33 @@ def test_a_missing_or_placeholder_secret_is_refused_by_name(
     assert not value or value not in str(refusal.value)
 
 
-def test_the_signing_key_comes_from_a_file_or_a_command_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    key, path = DEPLOYED["LETHE_SIGNING_KEY"], tmp_path / "signing.key"
+@pytest.mark.parametrize("name", KEYS)
+def test_a_key_comes_from_a_file_or_a_command_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    key, path = DEPLOYED[name], tmp_path / "the.key"
     write_private_file(path, key + "\n")
-    for variable, value in (("LETHE_SIGNING_KEY_FILE", str(path)), ("LETHE_SIGNING_KEY_COMMAND", f"cat '{path}'")):
+    for variable, value in ((f"{name}_FILE", str(path)), (f"{name}_COMMAND", f"cat '{path}'")):
         for deployed in (True, False):
             with monkeypatch.context() as environment:
                 if deployed:
-                    deploy(environment, LETHE_SIGNING_KEY=None)
+                    deploy(environment, **{name: None})
                 environment.setenv(variable, value)
                 settings = load_settings()
-            assert (settings.embedded, settings.signing_key_source) == (not deployed, variable)
-            assert settings.signing_key_bytes() == base64.b64decode(key)
-    assert not Path(".lethe/secrets/signing_key.key").exists()
+            source = settings.log_key_source if name == "LETHE_LOG_KEY" else settings.signing_key_source
+            read = settings.log_key_bytes() if name == "LETHE_LOG_KEY" else settings.signing_key_bytes()
+            assert (settings.embedded, source.variable) == (not deployed, variable)
+            assert read == base64.b64decode(key)
+    assert not Path(f".lethe/secrets/{name.removeprefix('LETHE_').lower()}.key").exists()
 
 
-@pytest.mark.parametrize("second", ["LETHE_SIGNING_KEY_FILE", "LETHE_SIGNING_KEY_COMMAND"])
+@pytest.mark.parametrize("second", KEY_SOURCES)
 @pytest.mark.parametrize("deployed", [True, False])
-def test_two_sources_of_the_signing_key_are_refused(
-    monkeypatch: pytest.MonkeyPatch, second: str, deployed: bool
-) -> None:
+def test_two_sources_of_a_key_are_refused(monkeypatch: pytest.MonkeyPatch, second: str, deployed: bool) -> None:
     if deployed:
         deploy(monkeypatch)
-    monkeypatch.setenv("LETHE_SIGNING_KEY", DEPLOYED["LETHE_SIGNING_KEY"])
+    first = second.rpartition("_")[0]
+    monkeypatch.setenv(first, DEPLOYED[first])
     monkeypatch.setenv(second, "somewhere")
-    with pytest.raises(ConfigurationError, match=f"LETHE_SIGNING_KEY and {second} are set: keep the one"):
+    with pytest.raises(ConfigurationError, match=f"{first} and {second} are set: keep the one"):
         load_settings()
 
 

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
+import pytest
 
-from lethe.verify import verify
+from lethe.verify import Unconfirmed, verify
 from service.store.certificates.statements import Forgetting, issue, received_entry, sign_absence, sign_receipt
 from service.store.datasets.dataset import Dataset
 from service.store.datasets.tree import DatasetTree
@@ -82,7 +83,7 @@ def forgetting() -> Forgetting:
 def test_receipts_and_absences_fit_the_schema() -> None:
     for records in ([], RECORDS):
         check_bundle(sign_receipt(SIGNER, view(*records)))
-        check_bundle(sign_absence(SIGNER, view(*records), 3)[1])
+        check_bundle(sign_absence(SIGNER, view(*records), 3, RECEIVED_AT))
 
 
 def test_the_bytes_of_a_receipt_are_those_of_earlier_versions() -> None:
@@ -101,11 +102,15 @@ def test_a_receipt_promises_the_leaf_of_its_entry() -> None:
 
 
 def test_an_absence_states_the_outcome_and_what_was_searched() -> None:
-    issued_at, bundle = sign_absence(SIGNER, view(), 3)
+    issued_at = RECEIVED_AT + timedelta(seconds=1)
+    bundle = sign_absence(SIGNER, view(), 3, issued_at)
     predicate = predicate_of(bundle)
     assert (predicate["statement"], predicate["models_in_store"]) == (DELETION.outcome, 3)
     assert predicate["issued_at"] == issued_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    assert verify(bundle.encode(), SIGNER.public_pem.encode()).kind == "certificate of absence"
+    assert predicate["log"] == {"origin": SIGNER.origin}
+    with pytest.raises(Unconfirmed, match="place in the log") as missing:
+        verify(bundle.encode(), SIGNER.public_pem.encode())
+    assert missing.value.so_far.kind == "certificate of absence"
 
 
 def test_a_certificate_repeats_no_settings_that_its_family_has_retired() -> None:
