@@ -12,7 +12,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from service.http.admission import MISSING, UNKNOWN
 from service.http.caller_cache import CallerCache
-from service.http.errors import RoleForbidden, TokenMissing
+from service.http.errors import RoleForbidden, TokenLimited, TokenMissing
 from service.http.metrics import Metrics
 from service.http.rate_limits import RateLimits
 from service.http.timed_checks import TimedChecks
@@ -20,6 +20,7 @@ from service.intake.parsing import RequestParser
 from service.intake.ringing import Ringer
 from service.intake.submission import Intake
 from service.readiness import open_readiness
+from service.schemas.fields import IS_UUID
 from service.settings import Settings
 from service.store.access.identities import IdentityHasher
 from service.store.access.identity_keys import open_hasher
@@ -28,11 +29,14 @@ from service.store.artifacts.location import open_artifacts
 from service.store.artifacts.store import ArtifactStore
 from service.store.batches.doorbell import Doorbell
 from service.store.database import Database
+from service.store.errors import NotFound
 from service.store.signing.keys import open_signer
 from service.store.signing.processor_identity import ProcessorIdentity
 from service.store.signing.statements import StatementSigner
 from service.store.states import Role
 
+ELSEWHERE = "this token is limited to other networks; use it from there, or issue one for this network"
+CANNOT_REGISTER = "this token is limited to certain models; register with one that is not"
 bearer = HTTPBearer(auto_error=False, description="A token from `lethe token issue`.")
 
 
@@ -104,16 +108,32 @@ def require_role(
         )  # set by Admission; the header is declared for the OpenAPI document
         if caller is None:
             raise TokenMissing(MISSING if credentials is None else UNKNOWN)
+        if not caller.limits.allows_address(request.client.host if request.client else None):
+            raise TokenLimited(ELSEWHERE)
         if caller.role not in roles:
             raise RoleForbidden(f"role {caller.role} is not allowed; use a token of role {' or '.join(roles)}")
+        _check_model(caller, request.path_params.get("model_id"))
         return caller
 
     return check
 
 
+def _check_model(caller: Caller, name: str | None) -> None:
+    """Refuse a path to a model outside the token's limits, as if it did not exist."""
+    if name is None or caller.limits.models is None or name in map(str, caller.limits.models):
+        return
+    raise NotFound(f"model {name} not found" if IS_UUID.fullmatch(name) else "model not found")
+
+
 def visible_owner(caller: Caller) -> str | None:
     """Return the caller whose deletions are visible: compliance sees its own only, other roles see all (None)."""
     return caller.name if caller.role == Role.COMPLIANCE else None
+
+
+async def _require_registrar(caller: Annotated[Caller, Depends(require_role(Role.ENGINEER))]) -> Caller:
+    if caller.limits.models is not None:
+        raise TokenLimited(CANNOT_REGISTER)
+    return caller
 
 
 async def _provide(request: Request) -> Resources:
@@ -124,5 +144,6 @@ async def _provide(request: Request) -> Resources:
 ResourcesDep = Annotated[Resources, Depends(_provide)]
 Compliance = Annotated[Caller, Depends(require_role(Role.COMPLIANCE))]
 Engineer = Annotated[Caller, Depends(require_role(Role.ENGINEER))]
+Registrar = Annotated[Caller, Depends(_require_registrar)]
 DeletionReader = Annotated[Caller, Depends(require_role(Role.COMPLIANCE, Role.OPERATOR, Role.AUDITOR))]
 ModelReader = Annotated[Caller, Depends(require_role(Role.ENGINEER, Role.OPERATOR, Role.AUDITOR))]

@@ -20,7 +20,7 @@ from service.http.rate_limits import RateLimits
 from service.store.access.tokens import Caller
 
 MISSING = "send `Authorization: Bearer <token>`; `lethe token issue` creates one"
-UNKNOWN = "the token is unknown or revoked; `lethe token issue` creates a new one"
+UNKNOWN = "the token is unknown, revoked or expired; `lethe token issue` creates a new one"
 
 TOO_MANY_STRANGERS = "this address has sent too many requests without a valid token"
 

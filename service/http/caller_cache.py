@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from service.store.access.tokens import Caller, find_caller
 from service.store.database import Database
+from service.store.tables import now
 
 MAX_ENTRIES = 10_000
 
@@ -21,7 +23,10 @@ class CacheEntry:
 
 
 class CallerCache:
-    """Holds valid tokens only, by their hash. A revoked token is accepted for at most `seconds` longer."""
+    """Holds valid tokens only, by their hash, no longer than they are valid.
+
+    A revoked token is accepted for at most `seconds` longer.
+    """
 
     def __init__(self, database: Database, seconds: float) -> None:
         self._database = database
@@ -39,9 +44,13 @@ class CallerCache:
         if caller is not None and self._seconds:
             if len(self._entries) >= MAX_ENTRIES:
                 self._entries.clear()
-            self._entries[digest] = CacheEntry(caller, queried_at + self._seconds)
+            self._entries[digest] = CacheEntry(caller, queried_at + min(self._seconds, _seconds_left(caller)))
         return caller
 
     def _look_up(self, secret: str) -> Caller | None:
         with self._database.reading() as session:
             return find_caller(session, secret)
+
+
+def _seconds_left(caller: Caller) -> float:
+    return math.inf if caller.expires_at is None else (caller.expires_at - now()).total_seconds()

@@ -37,6 +37,10 @@ class RoleForbidden(Exception):
     pass
 
 
+class TokenLimited(Exception):
+    pass
+
+
 class ImportsDisabled(Exception):
     pass
 
@@ -70,6 +74,7 @@ TABLE: dict[type[Exception], Row] = {
     TokenMissing: Row(401, "token-missing", "Bearer token missing or invalid", {"WWW-Authenticate": "Bearer"}),
     ImportsDisabled: Row(403, "imports-off", "Registration by location is disabled"),
     RoleForbidden: Row(403, "role-forbidden", "Role not allowed"),
+    TokenLimited: Row(403, "token-limited", "Outside the limits of the token"),
     store.NotFound: Row(404, "not-found", "Not found"),
     store.KeyInFlight: Row(409, "key-in-flight", "Idempotency key in use", {"Retry-After": "1"}),
     store.NotCancellable: Row(409, "not-cancellable", "Deletion no longer cancellable"),

@@ -1,15 +1,19 @@
-"""Audit entries for exports, which take a whole list out of the service."""
+"""Exports, which take a whole list out of the service: their audit entries, and their end with the token."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from pydantic_core import to_jsonable_python
 
+from service.http.errors import TokenMissing
 from service.store import audit
-from service.store.access.tokens import Caller
+from service.store.access.tokens import Caller, is_active
 from service.store.database import Database
+
+T = TypeVar("T")
+ENDED = "the token was revoked or has expired; the export is incomplete"
 
 
 def record_export(database: Database, caller: Caller, subject: str, filters: Mapping[str, Any]) -> None:
@@ -17,3 +21,15 @@ def record_export(database: Database, caller: Caller, subject: str, filters: Map
     used = {name: to_jsonable_python(value) for name, value in filters.items() if value not in (None, [], ())}
     with database.writing() as session:
         audit.record(session, caller.name, "export.made", subject, filters=used)
+
+
+def while_valid(database: Database, caller: Caller, pages: Iterable[T]) -> Iterator[T]:
+    """Yield pages as long as the caller's token is valid.
+
+    Then raise TokenMissing, which breaks the connection: the client sees that the export is incomplete.
+    """
+    for page in pages:
+        with database.reading() as session:
+            if not is_active(session, caller.token_id):
+                raise TokenMissing(ENDED)
+        yield page

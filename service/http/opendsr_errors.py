@@ -18,12 +18,13 @@ from service.http.errors import (
     RETRY_AFTER_SECONDS,
     BodyTooLarge,
     RoleForbidden,
+    TokenLimited,
     TokenMissing,
     TooManyRequests,
     field_path,
 )
 from service.schemas.opendsr import ErrorAnswer, ErrorBody, ErrorDetail
-from service.store.errors import IdempotencyMismatch, NotCancellable, NotFound
+from service.store.errors import IdempotencyMismatch, NotCancellable, NotFound, SecretMismatch
 
 log = structlog.get_logger("opendsr")
 
@@ -45,19 +46,21 @@ ERRORS: dict[type[Exception], tuple[int, str]] = {
     NotCancellable: (400, "not_pending"),
     TokenMissing: (401, "unauthorized"),
     RoleForbidden: (403, "forbidden"),
+    TokenLimited: (403, "forbidden"),
     NotFound: (404, "not_found"),
     BodyTooLarge: (413, "too_large"),
     TooManyRequests: (429, "too_many_requests"),
+    SecretMismatch: (503, "unavailable"),
     **dict.fromkeys(DATABASE_ERRORS, (503, "unavailable")),
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorAnswer, "description": "Invalid, not supported, or no longer pending"},
     401: {"model": ErrorAnswer, "description": "Bearer token missing or invalid"},
-    403: {"model": ErrorAnswer, "description": "Role not allowed"},
+    403: {"model": ErrorAnswer, "description": "Role not allowed, or outside the limits of the token"},
     404: {"model": ErrorAnswer, "description": "Request not found"},
     413: {"model": ErrorAnswer, "description": "Body too large"},
     429: {"model": ErrorAnswer, "description": "Too many requests; retry after `Retry-After` seconds"},
-    503: {"model": ErrorAnswer, "description": "Database unavailable; retry"},
+    503: {"model": ErrorAnswer, "description": "Database unavailable, or a process with a wrong secret; retry"},
 }
 """For the OpenAPI document."""
 

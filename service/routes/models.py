@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from service.http.errors import ImportsDisabled, error_responses, field_path
 from service.http.strict_json import StrictRoute, read_json
 from service.intake.import_root import read_parts
-from service.resources import Engineer, ModelReader, Resources, ResourcesDep, require_role
+from service.resources import Engineer, ModelReader, Registrar, Resources, ResourcesDep, require_role
 from service.schemas.deletions import IdentityIn
 from service.schemas.models import Manifest, ModelImport, ModelOut, ModelPage, Policy, model_out
 from service.schemas.paging import WindowQuery, next_cursor
@@ -119,12 +119,12 @@ SINGLE_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII | re.IGNORECA
 def list_models(caller: ModelReader, resources: ResourcesDep, window: WindowQuery) -> ModelPage:
     """Return each model with its current version."""
     with resources.database.reading() as session:
-        page = registry.find_model_page(session, window)
+        page = registry.find_model_page(session, window, caller.limits.models)
     return ModelPage(items=[model_out(*row) for row in page.items], next_cursor=next_cursor(page))
 
 
 @router.post("", status_code=201, response_model=ModelOut, summary="Register a model", openapi_extra=MULTIPART)
-async def register_model(request: Request, caller: Engineer, resources: ResourcesDep) -> ModelOut:
+async def register_model(request: Request, caller: Registrar, resources: ResourcesDep) -> ModelOut:
     """Check everything before anything is stored. The body is read only after the token has been checked."""
     limit = len(PARTS) + len(OPTIONAL_PARTS)
     with translate_disk_full():  # large parts are written to disk before they are checked
@@ -135,7 +135,7 @@ async def register_model(request: Request, caller: Engineer, resources: Resource
 
 
 @router.post("/import", status_code=201, response_model=ModelOut, summary="Register a model from files on the server")
-def import_model(body: ImportBody, caller: Engineer, resources: ResourcesDep) -> ModelOut:
+def import_model(body: ImportBody, caller: Registrar, resources: ResourcesDep) -> ModelOut:
     """Register from files that are too large to send. They are read only below the folder `LETHE_IMPORT_ROOT`.
 
     The parts, checks and limits are those of an upload. Symbolic links are not followed. Without that setting: 403.

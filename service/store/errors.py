@@ -10,6 +10,7 @@ StoreError
 ├── NotCancellable           a worker has claimed the deletion, or it has ended
 ├── NothingToRetry           no part of the deletion has failed
 ├── InvalidExtension         the regulation does not allow the deadline
+├── InvalidLimits            a token of this role or name cannot have these limits
 ├── NotResendable            the callback was delivered, or is still being sent
 ├── ArtifactDamaged          the content of a file does not match its digest
 ├── ArtifactsUnavailable     the artifact store cannot be reached or used
@@ -61,6 +62,10 @@ class NothingToRetry(StoreError):
 
 
 class InvalidExtension(StoreError):
+    pass
+
+
+class InvalidLimits(StoreError):
     pass
 
 

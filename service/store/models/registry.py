@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,11 +133,15 @@ def count_records(session: Session, model_id: uuid.UUID) -> int:
     return session.scalar(current) or 0
 
 
-def find_model_page(session: Session, window: Window) -> Page[tuple[Model, Version]]:
-    """Return models with their last versions, newest first."""
+def find_model_page(
+    session: Session, window: Window, model_ids: Collection[uuid.UUID] | None = None
+) -> Page[tuple[Model, Version]]:
+    """Return models with their last versions, newest first; with `model_ids`, only these."""
     # A model is destroyed at the time at which its last version is superseded.
     is_last = or_(Version.superseded_at.is_(None), Version.superseded_at == Model.destroyed_at)
     query = select(Model, Version).join(Version, and_(Version.model_id == Model.id, is_last))
+    if model_ids is not None:
+        query = query.where(Model.id.in_(model_ids))
     rows = [
         (model, version) for model, version in session.execute(newest_first(query, Model.created_at, Model.id, window))
     ]

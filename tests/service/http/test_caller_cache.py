@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import delete, select
@@ -11,6 +13,7 @@ from service.store.access.tokens import issue_token
 from service.store.database import Database
 from service.store.states import Role
 from service.store.tables import Token
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
@@ -18,6 +21,17 @@ pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def issue(database: Database, name: str = "acme") -> str:
     with database.writing() as session:
         return issue_token(session, name, Role.AUDITOR, actor="test")
+
+
+def test_a_token_is_not_remembered_beyond_its_expiry(database: Database) -> None:
+    with database.writing() as session:
+        secret = issue_token(session, "acme", Role.AUDITOR, "test", lifetime=timedelta(milliseconds=300))
+    cache = CallerCache(database, seconds=60.0)
+    caller = asyncio.run(cache.find(secret))
+    assert caller is not None
+    (entry,) = cache._entries.values()
+    assert entry.until - time.monotonic() <= 0.3
+    wait_until(lambda: asyncio.run(cache.find(secret)) is None, "the token has expired")
 
 
 def delete_tokens(database: Database) -> None:
