@@ -109,12 +109,13 @@ def request_deletion(
     callback_urls: Sequence[str] = (),
     model_ids: Sequence[uuid.UUID] | None = None,
     records: Sequence[NamedRecord] = (),
+    caller: str = "acme",
 ) -> DeletionView:
     """Store a deletion as the API would."""
     signer = open_signer(settings, database)
     with database.writing() as session:
         request = DeletionRequest(
-            caller="acme",
+            caller=caller,
             regulation="gdpr",
             lookups=[lookup(settings, number) for number in people],
             model_ids=model_ids,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.settings import Settings, load_settings
-from service.store.callbacks.outbox import ClaimedCallback
+from service.store.callbacks.claiming import ClaimedCallback
 from service.store.signing import processor_identity
 from service.store.signing.keys import configured_signer
 from service.store.tables import now
@@ -31,7 +31,7 @@ def callback(status: str, certificates: int) -> ClaimedCallback:
     deletion_id = uuid.uuid4()
     paths = [f"/api/v1/certificates/{uuid.uuid4()}" for _ in range(certificates)]
     message = {"status": status, "occurred_at": DUE, "due_at": DUE, "certificates": paths, "absence": None}
-    return ClaimedCallback(uuid.uuid4(), 1, deletion_id, URL, message, 1, now(), "acme", uuid.uuid4())
+    return ClaimedCallback(uuid.uuid4(), 1, deletion_id, URL, "platform.example", message, 1, now(), "acme", uuid.uuid4())
 
 
 @pytest.mark.parametrize(

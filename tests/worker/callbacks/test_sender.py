@@ -6,8 +6,10 @@ import asyncio
 import base64
 import json
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -201,7 +203,7 @@ def test_two_senders_send_nothing_twice(
     deletions = [
         samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url()]).deletion for _ in range(25)
     ]
-    other = Sender.open(settings)
+    sender, other = (replace(opened, slots=Slots(per_caller=15)) for opened in (sender, Sender.open(settings)))
     receiver.while_answering = lambda: wait_until(lambda: len(receiver.received) >= len(deletions), "all have arrived")
     threads = [threading.Thread(target=send_due, args=(each,)) for each in (sender, other)]
     for thread in threads:
@@ -282,6 +284,39 @@ def test_an_opendsr_callback_is_signed(opendsr_callback: Received, settings: Set
     assert opendsr_callback.headers[f"X-{name}-Processor-Domain"] == "localhost"
     signature = base64.b64decode(opendsr_callback.headers[f"X-{name}-Signature"])
     key.verify(signature, opendsr_callback.body, padding.PKCS1v15(), hashes.SHA256())
+
+
+def test_slow_receivers_of_one_caller_do_not_delay_another(
+    settings: Settings, database: Database, receiver: Receiver
+) -> None:
+    """The callback of the second caller waits for no attempt of the first, all of which last until the end."""
+    with run_receiver() as slow, running_sender(settings):
+        release = threading.Event()
+        slow.while_answering = release.wait
+        for number in range(30):
+            urls = [slow.url(f"/{number}/{index}") for index in range(5)]
+            samples.request_deletion(settings, database, NOBODY, callback_urls=urls, caller="first")
+        wait_until(lambda: len(slow.received) >= Slots().per_host, "the first caller's attempts are in flight")
+        started = time.monotonic()
+        samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url()], caller="second")
+        wait_until(lambda: receiver.received, "the second caller's callback arrives")
+        delay = time.monotonic() - started
+        in_flight = len(slow.received)
+        release.set()
+    assert in_flight == Slots().per_host, "none of the first caller's attempts had ended"
+    assert delay < settings.callback_timeout_seconds / 3
+
+
+@contextmanager
+def running_sender(settings: Settings) -> Iterator[None]:
+    stop = threading.Event()
+    thread = threading.Thread(target=run_callbacks, args=(settings, stop))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_the_sweep_sends_callbacks(settings: Settings, database: Database, receiver: Receiver) -> None:

@@ -27,7 +27,7 @@ def deletion_id(settings: Settings, database: Database) -> uuid.UUID:
 
 def enqueue(database: Database, deletion_id: uuid.UUID, caller: str, count: int, host: str | None = None) -> None:
     """Write unsent callbacks to URLs of their own, on one host or on one each."""
-    base = int.from_bytes(uuid.uuid4().bytes[:3])
+    base = int.from_bytes(uuid.uuid4().bytes[:2])
     hosts = [host or f"{caller}-{number}.example" for number in range(count)]
     rows = [
         {"deletion_id": deletion_id, "sequence": base * 1000 + number, "caller": caller, "host": name}
