@@ -17,7 +17,8 @@ from safetensors.torch import save
 
 import ml
 from service.store.access.identities import Identity, IdentityHasher
-from service.store.deletions.creation import DeletionRequest, store_deletions
+from service.store.deletions.creation import store_deletions
+from service.store.deletions.requests import DeletionRequest
 from service.store.models.registry import Registration, register
 from worker.context import WorkerContext
 
@@ -66,7 +67,7 @@ def train(rows: int) -> Trained:
 
 def populate(context: WorkerContext, name: str, trained: Trained) -> Population:
     """Register the model as `name`, with its own people."""
-    hasher = IdentityHasher(context.settings.identity_key_bytes())
+    hasher = IdentityHasher(*context.settings.identity_keys())
     people = [Identity("email", f"{name}-{number}@example.org") for number in range(trained.count)]
     lookups = [hasher.lookup(person) for person in people]
     registration = Registration(

@@ -28,7 +28,8 @@ from service.settings import Settings
 from service.store import migrate
 from service.store.certificates.bundles import find_receipt
 from service.store.database import Database
-from service.store.deletions.creation import DeletionRequest, store_deletions
+from service.store.deletions.creation import store_deletions
+from service.store.deletions.requests import DeletionRequest
 from service.store.deletions.views import DeletionView
 from service.store.log import sequencing
 from service.store.signing.keys import open_signer

@@ -12,9 +12,11 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 
 from service.http.errors import TABLE, ProblemSchema, field_path, problem_body
+from service.http.strict_json import read_json
 from service.schemas.deletions import DeletionCreate
 from service.store.certificates.statements import sign_receipt
-from service.store.deletions.creation import DeletionRequest, Outcome
+from service.store.deletions.creation import Outcome
+from service.store.deletions.requests import DeletionRequest
 from service.store.deletions.views import DeletionView
 from service.store.errors import NotFound
 from service.store.signing.statements import StatementSigner
@@ -69,7 +71,7 @@ def write_lines(lines: Sequence[Line], outcomes: Sequence[Outcome], signer: Stat
 
 def _read_line(line: bytes, parse: Callable[[DeletionCreate], DeletionRequest]) -> DeletionRequest | ValidationError:
     try:
-        return parse(DeletionCreate.model_validate_json(line))
+        return parse(DeletionCreate.model_validate(read_json(line)))
     except ValidationError as error:
         return error
 

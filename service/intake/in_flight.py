@@ -7,7 +7,6 @@ Requests with the same key in one process meet in this module; those of two proc
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -64,7 +63,7 @@ async def _wait_for_answer(first: RunningRequest, use: KeyUse, deadline: float) 
     done, _ = await asyncio.wait([first.task], timeout=max(remaining, 0.0))
     if not done:
         raise KeyInFlight(STILL_IN_FLIGHT)
-    is_same = hmac.compare_digest(first.use.body_mac, use.body_mac)
+    is_same = first.use == use
     error = None if first.task.cancelled() else first.task.exception()
     if is_same and isinstance(error, StoreError) and not isinstance(error, KeyInFlight):
         raise error

@@ -18,12 +18,15 @@ from sqlalchemy.orm import Session
 from service.intake.group_commit import GroupCommit
 from service.intake.in_flight import InFlight
 from service.intake.ringing import Ringer
+from service.store.access.secret_checks import CheckValue, require_match
 from service.store.database import Database
-from service.store.deletions.creation import DeletionRequest, Outcome, store_deletions
+from service.store.deletions.creation import Outcome, store_deletions
 from service.store.deletions.idempotency import KeyedAnswer, KeyUse, find_answers, save_answers
+from service.store.deletions.requests import DeletionRequest
 from service.store.deletions.views import DeletionView
 from service.store.errors import StoreError
 from service.store.signing.statements import StatementSigner
+from service.store.states import DeletionStatus
 
 MAX_TRIES = 3
 
@@ -56,9 +59,16 @@ class Intake:
     """Entrance for all deletion requests of a process."""
 
     def __init__(
-        self, database: Database, signer: StatementSigner, ringer: Ringer, window_seconds: float, wait_seconds: float
+        self,
+        database: Database,
+        check: CheckValue,
+        signer: StatementSigner,
+        ringer: Ringer,
+        window_seconds: float,
+        wait_seconds: float,
     ) -> None:
         self._database = database
+        self._check = check
         self._signer = signer
         self._ringer = ringer
         self._window_seconds = window_seconds
@@ -93,6 +103,7 @@ class Intake:
             tries += 1
             try:
                 with self._database.writing() as session:
+                    require_match(session, self._check)  # with another key, people who are held would seem absent
                     return _store_submissions(session, submissions, self._signer)
             except IntegrityError:
                 # Between reading and inserting, a subject was forgotten or another process stored the same request.
@@ -119,8 +130,9 @@ def _store_submissions(
         outcomes = list(islice(remaining, len(submission.requests)))
         answer = _write_answer(submission, outcomes)
         answers.append(answer)
-        if submission.key and isinstance(answer, str):
-            keyed_answers.append(KeyedAnswer(submission.key, answer, _single_id(outcomes)))
+        views = [outcome for outcome in outcomes if isinstance(outcome, DeletionView)]
+        if submission.key and isinstance(answer, str) and views:  # if nothing was stored, a repetition tries again
+            keyed_answers.append(KeyedAnswer(submission.key, answer, has_ended=any(map(_has_ended, views))))
     save_answers(session, keyed_answers)
     return answers, stored.model_ids
 
@@ -132,7 +144,5 @@ def _write_answer(submission: Submission, outcomes: Sequence[Outcome]) -> str | 
         return error
 
 
-def _single_id(outcomes: Sequence[Outcome]) -> uuid.UUID | None:
-    """Return the id of the only deletion. The answer to a bulk names its own."""
-    ids = [outcome.deletion.id for outcome in outcomes if isinstance(outcome, DeletionView)]
-    return ids[0] if len(outcomes) == len(ids) == 1 else None
+def _has_ended(view: DeletionView) -> bool:
+    return view.deletion.status == DeletionStatus.COMPLETED

@@ -33,7 +33,8 @@ from service.schemas.opendsr import (
     request_body,
 )
 from service.store.deletions import interventions, opendsr
-from service.store.deletions.opendsr import REQUEST_STATUS, OpenDsrReference
+from service.store.deletions.opendsr import REQUEST_STATUS
+from service.store.deletions.requests import OpenDsrReference
 from service.store.deletions.views import DeletionView
 from service.store.states import DeletionStatus
 
@@ -99,7 +100,7 @@ async def create_request(request: Request, caller: Compliance, resources: Resour
     raw = await request.body()
     parser = resources.parser(caller, request.state.request_id)
     body = read_opendsr(raw, resources.settings.processor_domain)
-    reference = OpenDsrReference(caller.name, body.subject_request_id, resources.hasher.mac(raw))
+    reference = OpenDsrReference(caller.name, body.subject_request_id, resources.hasher.mac)
     deletion_request = parser.parse(native_body(body), reference)
     submission = single_submission(deletion_request, lambda view: _accepted(view, raw, body.subject_request_id))
     return Response(await resources.intake.submit(submission), 201, media_type="application/json")

@@ -328,18 +328,18 @@ class IdempotencyKey(Base):
     """Kind of request: `deletion` or `bulk`."""
     body_id: Mapped[uuid.UUID] = mapped_column(unique=True)
     """Body that a repeated request is compared with, as long as it exists."""
+    body_mac: Mapped[bytes | None] = mapped_column(LargeBinary(32))
+    """Keyed hash of the body under the caller's own key, if that is random."""
     response: Mapped[str] = mapped_column(Text)
 
 
 class RequestBody(Base):
-    """Salted, keyed hash of what a request names. Deleted when one of its people is erased (deletions/bodies.py)."""
+    """Salted, keyed hash of what a pending request names. Deleted when the request ends (deletions/bodies.py)."""
 
     __tablename__ = "request_bodies"
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True)
     salt: Mapped[bytes] = mapped_column(LargeBinary(32))
     mac: Mapped[bytes] = mapped_column(LargeBinary(32))
-    refused: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
-    """Indices of a bulk's deletions that were refused: the hash leaves out whom they name."""
 
 
 class OpenDsrRequest(Base):

@@ -8,10 +8,12 @@ import unicodedata
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from sqlalchemy import delete, exists, select
 from sqlalchemy.orm import Session
 
+from service.store.access.secret_checks import IDENTITY_KEY, CheckValue, check_message
 from service.store.dialect import chunks, insert
 from service.store.tables import Record, Subject
 
@@ -23,31 +25,46 @@ class Identity:
     type: str
     value: str
 
+    @property
+    def canonical(self) -> str:
+        """Return type and value in the one spelling under which the person is found."""
+        value = unicodedata.normalize("NFC", self.value).strip()
+        return f"{self.type}\0{value.casefold() if self.type == 'email' else value}"
+
 
 class IdentityHasher:
-    """HMAC-SHA-256 with the identity key. Without the key, nobody can test guessed e-mail addresses."""
+    """HMAC-SHA-256 through the identity keys, oldest first. Without all of them, nobody can test a guessed address.
 
-    def __init__(self, key: bytes) -> None:
-        self._key = key
+    A rotation adds a key. It wraps what is stored in another HMAC, since the identities themselves are not stored.
+    """
+
+    def __init__(self, *keys: bytes) -> None:
+        self._keys = keys
 
     def lookup(self, identity: Identity) -> bytes:
-        value = unicodedata.normalize("NFC", identity.value).strip()
-        if identity.type == "email":
-            value = value.casefold()
-        return self.mac(f"{identity.type}\0{value}".encode())
+        return self.mac(identity.canonical.encode())
 
     def mac(self, message: bytes) -> bytes:
-        return hmac.digest(self._key, message, "sha256")
+        return reduce(lambda digest, key: hmac.digest(key, digest, "sha256"), self._keys, message)
+
+    @property
+    def check(self) -> CheckValue:
+        """Return the check value of the keys."""
+        return CheckValue(IDENTITY_KEY, self.mac(check_message(IDENTITY_KEY)))
 
 
-def commitment(subject_key: bytes, lookup: bytes) -> str:
-    """Return the subject's name in log and certificates. Once the subject's key is destroyed, it is a random number."""
-    return hmac.digest(subject_key, lookup, "sha256").hex()
+def commitment(subject_key: bytes, lookup: bytes, deletion_id: uuid.UUID) -> str:
+    """Return the subject's name in one deletion, its log entries and its certificates.
+
+    Two deletions of the same subject cannot be linked by it. Once the subject's key is destroyed, it is a random
+    number.
+    """
+    return hmac.digest(subject_key, lookup + deletion_id.bytes, "sha256").hex()
 
 
-def anonymous_commitment(lookup: bytes) -> str:
-    """Return a commitment under a key that is discarded at once, for a person no model holds."""
-    return commitment(secrets.token_bytes(32), lookup)
+def anonymous_commitment() -> str:
+    """Return a random number as the commitment of a person whom no model holds."""
+    return secrets.token_hex(32)
 
 
 def find_subjects(session: Session, lookups: Iterable[bytes]) -> Mapping[bytes, Subject]:
@@ -67,25 +84,26 @@ def ensure_subjects(session: Session, lookups: Iterable[bytes]) -> Mapping[bytes
     return find_subjects(session, ordered)
 
 
-def forget_subjects(session: Session, subject_ids: Iterable[uuid.UUID]) -> int:
-    """Destroy the keys of subjects without any record, so that their commitments cannot be linked. Return their number.
+def lock_forgotten(session: Session, subject_ids: Iterable[uuid.UUID]) -> Sequence[uuid.UUID]:
+    """Return those of the subjects that have no record left, locked against new deletions that name them.
 
-    The rows are locked first, in one order: when two workers erase a subject's last records in two models at once, the
+    All rows are locked first, in one order: when two workers erase a subject's last records in two models at once, the
     second sees what the first did. Otherwise each would leave the key to the other.
     """
     ids = sorted(subject_ids)
+    by_id = select(Subject.id).order_by(Subject.id)
     for chunk in chunks(ids):
-        session.execute(
-            select(Subject.id).where(Subject.id.in_(chunk)).order_by(Subject.id).with_for_update(key_share=True)
-        )
-    return sum(_destroy_keys(session, chunk) for chunk in chunks(ids))
+        session.execute(by_id.where(Subject.id.in_(chunk)).with_for_update(key_share=True))
+    without_record = by_id.where(~exists().where(Record.subject_id == Subject.id))
+    # The stronger lock waits for the deletions that are being received.
+    return [
+        subject_id
+        for chunk in chunks(ids)
+        for subject_id in session.scalars(without_record.where(Subject.id.in_(chunk)).with_for_update())
+    ]
 
 
-def _destroy_keys(session: Session, ids: Sequence[uuid.UUID]) -> int:
-    destroyed = session.execute(
-        delete(Subject)
-        .where(Subject.id.in_(ids), ~exists().where(Record.subject_id == Subject.id))
-        .returning(Subject.id)
-        .execution_options(synchronize_session=False)
-    )
-    return len(destroyed.all())
+def destroy_keys(session: Session, subject_ids: Iterable[uuid.UUID]) -> None:
+    """Delete locked subjects and their keys, so that their commitments cannot be linked."""
+    for chunk in chunks(subject_ids):
+        session.execute(delete(Subject).where(Subject.id.in_(chunk)).execution_options(synchronize_session=False))

@@ -19,6 +19,7 @@ from service.store.certificates.issuance import complete_and_certify
 from service.store.certificates.verification import log_and_verify
 from service.store.clock import current_time
 from service.store.datasets.tree import DatasetTree
+from service.store.deletions.bodies import delete_bodies
 from service.store.deletions.lifecycle import refresh
 from service.store.dialect import allow_long_work
 from service.store.models.registry import current_version
@@ -38,8 +39,9 @@ def destroy_model(session: Session, claim: Claim, tree: DatasetTree, signer: Sta
     destruction = _end_model(session, claim, model, last, tree)
     _record(session, batch, destruction)
     certified = complete_and_certify(session, batch.id, destruction, signer)
-    erase(session, batch, Record.model_id == model.id)
+    body_ids = erase(session, batch, Record.model_id == model.id)
     refresh(session, certified)
+    delete_bodies(session, body_ids)
     return log_and_verify(session, signer, certified.values())
 
 

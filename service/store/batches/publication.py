@@ -21,6 +21,7 @@ from service.store.certificates.statements import Evidence, Forgetting
 from service.store.certificates.verification import log_and_verify
 from service.store.clock import current_time
 from service.store.datasets.tree import DatasetTree
+from service.store.deletions.bodies import delete_bodies
 from service.store.deletions.lifecycle import refresh
 from service.store.dialect import allow_long_work
 from service.store.errors import PolicyMissed
@@ -91,8 +92,9 @@ def publish(
         erasure=erasure,
     )
     certified = complete_and_certify(session, batch.id, forgetting, signer)
-    erase(session, batch, in_batch(claim.model_id, claim.batch_id))
+    body_ids = erase(session, batch, in_batch(claim.model_id, claim.batch_id))
     refresh(session, certified)
+    delete_bodies(session, body_ids)
     return log_and_verify(session, signer, certified.values())
 
 

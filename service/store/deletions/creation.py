@@ -51,7 +51,6 @@ class Stored:
     """For each request, in order: its deletion, or the error to raise for it."""
     model_ids: frozenset[uuid.UUID]
     """Models with new work, whose doorbell is to be rung after the commit."""
-    holdings: Holdings
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def store_deletions(session: Session, requests: Sequence[DeletionRequest], signe
     outcomes: list[Outcome] = []
     drafts: list[_Draft] = []
     for request in requests:
-        outcome = _find_repetition(request, received, holdings) or _find_unknown_name(request, holdings)
+        outcome = _find_repetition(request, received) or _find_unknown_name(request, holdings)
         if outcome is None:
             draft = _draft(request, holdings, received_at)
             drafts.append(draft)
@@ -98,15 +97,15 @@ def store_deletions(session: Session, requests: Sequence[DeletionRequest], signe
         outcomes.append(outcome)
     _insert_drafts(session, drafts, signer)
     model_ids = frozenset(target.model_id for draft in drafts for target in draft.view.targets)
-    return Stored(outcomes, model_ids, holdings)
+    return Stored(outcomes, model_ids)
 
 
 def _find_repetition(
-    request: DeletionRequest, received: Mapping[RequestKey, ReceivedRequest], holdings: Holdings
+    request: DeletionRequest, received: Mapping[RequestKey, ReceivedRequest]
 ) -> DeletionView | IdempotencyMismatch | None:
     if request.opendsr is None or request.opendsr.key not in received:
         return None
-    return received[request.opendsr.key].answer(digest_request(request, holdings), request.opendsr)
+    return received[request.opendsr.key].answer(request, request.opendsr)
 
 
 def _find_unknown_name(request: DeletionRequest, holdings: Holdings) -> NotFound | None:
@@ -139,13 +138,14 @@ def _draft(request: DeletionRequest, holdings: Holdings, received_at: datetime) 
     targets = [TargetView(model_id, DeletionStatus.PENDING) for model_id in sorted(model_ids)]
     row = _deletion_row(deletion_id, request, received_at, is_pending=bool(targets))
     view = DeletionView(row, sorted(subject_ids), targets, request.records)
-    return _Draft(request, view, subject_ids, _mark(request, holdings))
+    return _Draft(request, view, subject_ids, _mark(request, row.status))
 
 
-def _mark(request: DeletionRequest, holdings: Holdings) -> BodyMark | None:
+def _mark(request: DeletionRequest, status: str) -> BodyMark | None:
     """Return the mark of an OpenDSR request. Others are marked under their idempotency key."""
-    content = digest_request(request, holdings) if request.opendsr else None
-    return mark_body(content, request.opendsr.mac) if request.opendsr and content else None
+    if request.opendsr is None or status != DeletionStatus.PENDING:
+        return None
+    return mark_body(digest_request(request), request.opendsr.mac)
 
 
 def _deletion_row(

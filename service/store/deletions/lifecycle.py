@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from service.store import audit
 from service.store.callbacks import outbox
+from service.store.deletions.bodies import forget_bodies
 from service.store.dialect import CLOCK, chunks
 from service.store.states import DeletionStatus
 from service.store.tables import Certificate, Deletion, DeletionTarget
@@ -49,6 +50,7 @@ def _refresh_chunk(session: Session, ids: Sequence[uuid.UUID]) -> None:
     for status in {after[deletion_id] for deletion_id in changed}:
         with_status = [deletion_id for deletion_id in changed if after[deletion_id] == status]
         session.execute(update(Deletion).where(Deletion.id.in_(with_status)).values(status=status))
+    forget_bodies(session, [deletion_id for deletion_id in changed if after[deletion_id] not in OPEN_STATUSES])
     _complete(session, [deletion_id for deletion_id in changed if after[deletion_id] == DeletionStatus.COMPLETED])
     with_callbacks = select(Deletion).where(Deletion.id.in_(changed), Deletion.callback_urls.is_not(None))
     outbox.enqueue(

@@ -1,8 +1,7 @@
-"""OpenDSR requests and the deletions they became. Of the body only a keyed hash is stored: it holds identities."""
+"""OpenDSR requests and the deletions they became. Bodies are never stored: they hold identities."""
 
 from __future__ import annotations
 
-import hmac
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,10 +10,19 @@ from typing import Literal
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
+from service.store.deletions.bodies import BodyMark, digest_content, find_marks
+from service.store.deletions.requests import DeletionRequest, OpenDsrReference, RequestKey
 from service.store.deletions.views import DeletionView, find_view
 from service.store.errors import IdempotencyMismatch, NotFound
 from service.store.states import DeletionStatus
-from service.store.tables import OpenDsrRequest
+from service.store.tables import Deletion, OpenDsrRequest
+
+KIND = "opendsr"
+ANOTHER_BODY = "this subject_request_id was used before with another body; use a new one"
+ENDED = (
+    "this subject_request_id was used for a request that has ended, so the bodies can no longer be compared; read its "
+    "status with GET, or use a new one"
+)
 
 REQUEST_STATUS: dict[DeletionStatus, Literal["pending", "in_progress", "completed", "cancelled"]] = {
     DeletionStatus.PENDING: "pending",
@@ -24,35 +32,25 @@ REQUEST_STATUS: dict[DeletionStatus, Literal["pending", "in_progress", "complete
     # OpenDSR has no status for failures: the request stays in progress until a retry or an operator ends it.
     DeletionStatus.FAILED: "in_progress",
 }
-RequestKey = tuple[str, uuid.UUID]
-"""Caller and subject_request_id."""
-
-
-@dataclass(frozen=True)
-class OpenDsrReference:
-    """An OpenDSR request, by its caller and the id that the caller gave it, with a keyed hash of its body."""
-
-    caller: str
-    subject_request_id: uuid.UUID
-    body_mac: bytes
-
-    @property
-    def key(self) -> RequestKey:
-        return self.caller, self.subject_request_id
 
 
 @dataclass(frozen=True)
 class ReceivedRequest:
     """An OpenDSR request that already has a deletion."""
 
-    body_mac: bytes
     view: DeletionView
+    mark: BodyMark | None
 
-    def answer(self, reference: OpenDsrReference) -> DeletionView | IdempotencyMismatch:
-        """Return the deletion if the body is the same as the first time."""
-        if hmac.compare_digest(self.body_mac, reference.body_mac):
-            return self.view
-        return IdempotencyMismatch("this subject_request_id was used before with another body; use a new one")
+    def answer(self, request: DeletionRequest, reference: OpenDsrReference) -> DeletionView | IdempotencyMismatch:
+        """Return the deletion if the request is the same as the first time."""
+        if self.mark is None:
+            return IdempotencyMismatch(ENDED)
+        is_same = self.mark.matches(digest_request(request), reference.mac)
+        return self.view if is_same else IdempotencyMismatch(ANOTHER_BODY)
+
+
+def digest_request(request: DeletionRequest) -> bytes:
+    return digest_content(KIND, [request])
 
 
 def find_received(session: Session, references: Iterable[OpenDsrReference]) -> dict[RequestKey, ReceivedRequest]:
@@ -61,12 +59,14 @@ def find_received(session: Session, references: Iterable[OpenDsrReference]) -> d
     if not keys:
         return {}
     key = tuple_(OpenDsrRequest.caller, OpenDsrRequest.subject_request_id)
-    rows = session.scalars(select(OpenDsrRequest).where(key.in_(keys))).all()
+    joined = select(OpenDsrRequest, Deletion.body_id).join(Deletion, Deletion.id == OpenDsrRequest.deletion_id)
+    rows = session.execute(joined.where(key.in_(keys))).all()
+    marks = find_marks(session, [body_id for _, body_id in rows if body_id])
     return {
         (row.caller, row.subject_request_id): ReceivedRequest(
-            row.body_mac, find_view(session, row.deletion_id, row.caller)
+            find_view(session, row.deletion_id, row.caller), marks.get(body_id)
         )
-        for row in rows
+        for row, body_id in rows
     }
 
 

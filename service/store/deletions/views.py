@@ -53,6 +53,7 @@ class DeletionRow:
     received_at: datetime
     due_at: datetime
     completed_at: datetime | None
+    body_id: uuid.UUID
     extension_reason: str | None = None
 
 
