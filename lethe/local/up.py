@@ -18,6 +18,8 @@ from service.store.states import Role
 
 OTHERS_STOP_SECONDS = 20.0
 """Time to stop the programs that process no batches."""
+IDENTITY_KEY_VARIABLES = ("LETHE_IDENTITY_KEY", "LETHE_IDENTITY_KEY_FILE", "LETHE_IDENTITY_KEY_COMMAND")
+"""Empty for workers and the sweep, which read no identities. Empty, not unset: that also overrides a `.env` file."""
 
 
 def run_up(settings: Settings, host: str, port: int, workers: int, log_file: Path | None) -> int:
@@ -54,13 +56,14 @@ def _write_tokens(settings: Settings, database: Database) -> None:
 
 def _programs(settings: Settings, host: str, port: int, workers: int) -> list[Program]:
     env = {"LETHE_DATA_DIR": str(settings.data_dir.resolve())}
+    without_identities = {**env, **dict.fromkeys(IDENTITY_KEY_VARIABLES, "")}
     lethe = [sys.executable, "-m", "lethe"]
     redis = [Program("redis", redis_command(settings.data_dir))] if settings.embedded else []
     return [
         *redis,
         Program("api", [*lethe, "api", "--host", host, "--port", str(port)], env),
-        *(Program(f"worker-{number}", [*lethe, "worker"], env) for number in range(1, workers + 1)),
-        Program("sweep", [*lethe, "sweep"], env),
+        *(Program(f"worker-{number}", [*lethe, "worker"], without_identities) for number in range(1, workers + 1)),
+        Program("sweep", [*lethe, "sweep"], without_identities),
     ]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from safetensors.numpy import load
 
@@ -87,9 +88,22 @@ def test_killing_everything_during_a_batch_loses_nothing(up: Running) -> None:
         check_forgotten(engineer, compliance, model, deletion, {0, 7})
 
 
+def check_command_lines(up: Running) -> None:
+    """Check that no command line shows a secret: every user of the host can read them."""
+    secrets = [
+        path.read_text().strip() for folder in ("secrets", "tokens") for path in (up.data_dir / folder).iterdir()
+    ]
+    family = [psutil.Process(up.process.pid), *psutil.Process(up.process.pid).children(recursive=True)]
+    words = " ".join(word for process in family for word in process.cmdline())
+    assert len(secrets) >= 7
+    assert "sweep" in words
+    assert [secret for secret in secrets if secret in words] == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopping_leaves_no_process_behind(up: Running, number: signal.Signals) -> None:
     assert set(up.processes()) == {"redis", "api", "worker-1", "sweep"}
+    check_command_lines(up)
     assert up.stop(number) == (0, [])
     assert not (up.data_dir / "processes.json").exists()
 

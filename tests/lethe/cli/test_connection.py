@@ -26,7 +26,7 @@ def test_without_a_token_the_one_of_the_role_is_read(tmp_path: Path) -> None:
 
 def test_a_missing_token_file_is_named_with_the_alternatives(tmp_path: Path) -> None:
     with (
-        pytest.raises(typer.BadParameter, match=r"--token, set LETHE_TOKEN.*auditor\.token"),
+        pytest.raises(typer.BadParameter, match=r"set LETHE_TOKEN.*auditor\.token"),
         connect(NOBODY, None, tmp_path, "auditor"),
     ):
         pass

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lethe.local.up import _programs, prepare
-from service.settings import load_settings
+from lethe.local.up import IDENTITY_KEY_VARIABLES, _programs, prepare
+from service.settings import Settings, load_settings
 from service.store.access.tokens import find_caller, list_tokens
 from service.store.database import Database
 
@@ -36,3 +36,22 @@ def test_programs_start_with_redis_and_share_the_data_folder(embedded: Path) -> 
     assert [program.name for program in programs] == ["redis", "api", "worker-1", "worker-2", "sweep"]
     assert programs[1].argv[-4:] == ["--host", "127.0.0.1", "--port", "8123"]
     assert {program.env["LETHE_DATA_DIR"] for program in programs[1:]} == {str(embedded.resolve())}
+
+
+def test_no_command_line_has_a_secret_and_only_the_api_has_the_identity_key(tmp_path: Path) -> None:
+    """Secrets go by the environment, which other users of the host cannot read."""
+    settings = Settings(
+        _env_file=None,  # type: ignore[call-arg]
+        DATABASE_URL="postgresql://lethe:p4ssw0rd@host/lethe",
+        REDIS_URL="redis://:p4ssw0rd@host/0",
+        data_dir=tmp_path,
+    )
+    programs = _programs(settings, "127.0.0.1", 8123, workers=1)
+    assert "p4ssw0rd" not in " ".join(word for program in programs for word in program.argv)
+    names = [field for field in Settings.model_fields if field.startswith("identity_key")]
+    assert {f"LETHE_{name.upper()}" for name in names} == set(IDENTITY_KEY_VARIABLES)
+    assert {program.name: program.env.get("LETHE_IDENTITY_KEY") for program in programs} == {
+        "api": None,
+        "worker-1": "",
+        "sweep": "",
+    }
