@@ -13,6 +13,7 @@ import jsonschema
 import rfc8785
 
 import lethe.verify.bundle
+from lethe.verify import Verified
 from service.store.canonical_json import canonical_json
 from vocabulary.bound import EarlierConstants
 from vocabulary.certificate import Bundle, CertificateStatement, read_statement
@@ -48,6 +49,17 @@ def checking_every_verified_bundle() -> Iterator[None]:
         yield
     finally:
         lethe.verify.bundle.Verified = original  # type: ignore[misc]
+
+
+@contextmanager
+def accepting_other_content() -> Iterator[None]:
+    """Let the verifier accept bundles with signed content that Lethe never signs."""
+    checked = lethe.verify.bundle.Verified
+    lethe.verify.bundle.Verified = Verified  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        lethe.verify.bundle.Verified = checked  # type: ignore[misc]
 
 
 @cache

@@ -7,7 +7,8 @@ erased data.
 `lethe verifier` writes this folder into one file that runs by itself: `python lethe-verify.pyz CERTIFICATE --key KEYS`.
 """
 
+from .batch import BatchVerifier
 from .bundle import Unconfirmed, Verified, verify
 from .reading import Rejected
 
-__all__ = ["Rejected", "Unconfirmed", "Verified", "verify"]
+__all__ = ["BatchVerifier", "Rejected", "Unconfirmed", "Verified", "verify"]

@@ -73,32 +73,52 @@ def verify(
     entry is overdue.
     """
     ring = load_keys(keys, origin)
-    bundle = _open_bundle(content)
-    key, payload = _check_signature(object_at(bundle, "envelope"), ring)
+    bundle = open_bundle(content)
+    signed = check_signed(object_at(bundle, "envelope"), ring)
+    key, kind, predicate = signed.key, signed.kind, signed.predicate
+    checks = ["the file is a Lethe bundle in canonical form", *signed.checks]
+    place = _find_place(bundle, kind, predicate, signed.payload, ring, witnesses, later)
+    if place is not None:
+        key.require_trusted(place.at)
+        checks += place.checks
+    if posterior is not None:
+        checks.append(check_posterior(signed.statement, posterior))
+    not_proved = [*sentences_not_proved(predicate), *([NAME_NOT_PROVED] if ring.origin is None else [])]
+    verified = Verified(kind.name, tuple(checks), tuple(not_proved), predicate, content)
+    if missing := find_missing(place, key, kind, predicate, now):
+        raise Unconfirmed(missing, verified)
+    return verified
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A statement whose signature and content were checked, but not its place in the log."""
+
+    key: Key
+    kind: Kind
+    payload: bytes
+    statement: Mapping[str, Any]
+    predicate: Mapping[str, Any]
+    checks: Sequence[str]
+
+
+def check_signed(envelope: Mapping[str, Any], ring: KeyRing) -> Signed:
+    """Check the signature and the content of the statement in an envelope. Raises Rejected."""
+    key, payload = _check_signature(envelope, ring)
     statement = _open_statement(payload)
     kind = KINDS.get(text_at(statement, "predicateType"))
     if kind is None:
         raise Rejected("this verifier does not know this kind of statement; use a newer one")
     predicate = object_at(statement, "predicate")
     key.require_trusted(time_at(predicate, kind.signed_at))
+    require_origin(predicate, ring.origin)
     checks = [
-        "the file is a Lethe bundle in canonical form",
         f"signed by key {key.key_id}",
         f"the statement is a {kind.name}",
         *kind.check(statement, predicate),
         *check_replaced(predicate),
     ]
-    place = _find_place(bundle, kind, predicate, payload, ring, witnesses, later)
-    if place is not None:
-        key.require_trusted(place.at)
-        checks += place.checks
-    if posterior is not None:
-        checks.append(check_posterior(statement, posterior))
-    not_proved = [*sentences_not_proved(predicate), *([NAME_NOT_PROVED] if ring.origin is None else [])]
-    verified = Verified(kind.name, tuple(checks), tuple(not_proved), predicate, content)
-    if missing := find_missing(place, key, kind, predicate, now):
-        raise Unconfirmed(missing, verified)
-    return verified
+    return Signed(key, kind, payload, statement, predicate, checks)
 
 
 def _find_place(
@@ -110,7 +130,6 @@ def _find_place(
     witnesses: Sequence[str],
     later: bytes | None,
 ) -> Place | None:
-    require_origin(predicate, ring.origin)
     if "log" in bundle:
         return find_place(object_at(bundle, "log"), kind, predicate, payload, ring, witnesses, later)
     if kind.is_always_logged:
@@ -118,7 +137,8 @@ def _find_place(
     return None
 
 
-def _open_bundle(content: bytes) -> Mapping[str, Any]:
+def open_bundle(content: bytes) -> Mapping[str, Any]:
+    """Read a bundle, which must be canonical. Raises Rejected."""
     if len(content) > MAX_BUNDLE_BYTES:
         raise Rejected("the file is too large to be a bundle")
     bundle = parse_object(content, "the file")

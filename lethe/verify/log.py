@@ -51,16 +51,25 @@ def find_place(
     later: bytes | None,
 ) -> Place:
     """Check the bundle's member `log`, and that it belongs to this statement."""
+    checkpoint = open_checkpoint(text_at(log, "checkpoint"), ring, witnesses)
+    at = check_place(log, checkpoint, kind, predicate, payload)
+    newer = None if later is None else _open_later(checkpoint, later, ring)
+    return Place(at, whole_at(log, "index"), checkpoint, newer)
+
+
+def check_place(
+    log: Mapping[str, Any], checkpoint: Checkpoint, kind: Kind, predicate: Mapping[str, Any], payload: bytes
+) -> datetime:
+    """Check that the entry is that of this statement and in the checkpoint's tree. Return the entry's date."""
     if set(log) != {"checkpoint", "entry", "index", "proof"}:
         raise Rejected("the bundle's place in the log does not have the expected members")
     text, index = text_at(log, "entry").encode(), whole_at(log, "index")
-    checkpoint = open_checkpoint(text_at(log, "checkpoint"), ring, witnesses)
     require_origin(predicate, checkpoint.origin)
     at = _check_entry(text, kind, predicate, payload)
     checkpoint.key.require_trusted(at)
     if root_from_inclusion(leaf_hash(text), index, checkpoint.size, hashes_at(log, "proof")) != checkpoint.root:
         raise Rejected("the proof does not lead from the entry to the root of the log")
-    return Place(at, index, checkpoint, None if later is None else _open_later(checkpoint, later, ring))
+    return at
 
 
 def require_origin(predicate: Mapping[str, Any], origin: str | None) -> None:

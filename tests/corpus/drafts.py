@@ -14,7 +14,6 @@ from service.store.log.checkpoints import write_checkpoint
 from service.store.log.merkle import leaf_hash
 from service.store.signing.statements import StatementSigner
 from tests.bundles import (
-    FORGOTTEN,
     POSTERIOR,
     RECORDS,
     SIGNER,
@@ -80,7 +79,8 @@ class Draft:
     def signed(self) -> bytes:
         """The bytes that are signed. A receipt names its entry first."""
         if self.statement.get("predicateType") == RECEIPT_TYPE:
-            promise = self.statement["predicate"].get("log")
+            content = self.statement.get("predicate")
+            promise = content.get("log") if isinstance(content, dict) else None
             if isinstance(promise, dict) and promise.get("leaf") == "":
                 promise["leaf"] = leaf_hash(self.leaf(b"")).hex()
         return self.payload(_write_statement(self.statement))

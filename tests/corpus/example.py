@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -69,8 +70,7 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name, content in write_files().items():
         (FOLDER / name).write_bytes(content)
-    for name, value in intermediate_values().items():
-        print(f"| {name} | {value} |")
+    sys.stdout.writelines(f"| {name} | {value} |\n" for name, value in intermediate_values().items())
 
 
 if __name__ == "__main__":
