@@ -67,9 +67,13 @@ def find_receipt(
 
 def add_log_proof(signed: str, logged: LoggedEntry) -> str:
     """Add the place in the log to a bundle."""
+    return write_bundle(Bundle.model_validate_json(signed).envelope, log_member(logged))
+
+
+def log_member(logged: LoggedEntry) -> LogProof:
+    """Return the member `log` of a bundle."""
     proof = [node.hex() for node in logged.proof]
-    log = LogProof(checkpoint=logged.checkpoint, entry=logged.entry, index=logged.index, proof=proof)
-    return write_bundle(Bundle.model_validate_json(signed).envelope, log)
+    return LogProof(checkpoint=logged.checkpoint, entry=logged.entry, index=logged.index, proof=proof)
 
 
 def _find_certificate(session: Session, certificate_id: uuid.UUID, caller: str | None) -> Certificate:

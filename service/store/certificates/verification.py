@@ -7,14 +7,15 @@ with the signer. What it rejects is not published, so that nothing is erased for
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from lethe.verify import Rejected, verify
+from lethe.verify import BatchVerifier, Rejected, verify
 from service.store.canonical_json import canonical_json
-from service.store.certificates.bundles import add_log_proof
+from service.store.certificates.bundles import add_log_proof, log_member
 from service.store.certificates.statements import IssuedCertificate
 from service.store.errors import CertificateRejected
 from service.store.log.leaves import format_timestamp
@@ -27,26 +28,30 @@ from service.store.tables import SigningKey
 def log_and_verify(
     session: Session, signer: StatementSigner, certificates: Collection[IssuedCertificate]
 ) -> Sequence[uuid.UUID]:
-    """Sign a checkpoint that covers all entries, and verify the certificates as they will be downloaded.
+    """Sign a checkpoint that covers all entries, and verify the certificates with their places in it.
 
     Returns their ids. Raises CertificateRejected.
     """
-    sequence_entries(session, signer)
     keys = write_key_list(signer.origin, all_keys(session))
-    logged = find_logged_entries(session, [str(certificate.id) for certificate in certificates], "certificate.issued")
-    verify_each((add_log_proof(item.bundle, logged[str(item.id)]) for item in certificates), keys)
+    issued = {str(certificate.id): certificate.bundle for certificate in certificates}
+    with _rejections():
+        batch = BatchVerifier(keys)
+        checked = {name: batch.check_statement(bundle.encode()) for name, bundle in issued.items()}
+    sequence_entries(session, signer)  # only now: others wait for the log until this transaction ends
+    logged = find_logged_entries(session, issued, "certificate.issued")
+    with _rejections():
+        for name, statement in checked.items():
+            batch.check_place(statement, log_member(logged[name]).to_dict())
+    whole = list(issued)[:1] + list(issued)[1:][-1:]  # the first and the last also as they will be downloaded
+    verify_each((add_log_proof(issued[name], logged[name]) for name in whole), keys)
     return [certificate.id for certificate in certificates]
 
 
 def verify_each(bundles: Iterable[str], keys: bytes) -> None:
     """Verify bundles with a list of keys. Raises CertificateRejected."""
-    for bundle in bundles:
-        problem = find_problem(bundle, keys)
-        if problem is not None:
-            raise CertificateRejected(
-                f"the verifier rejects a certificate that was about to be published: {problem}. Nothing was published "
-                "or erased; it is retried automatically a few times. If it persists, report it."
-            )
+    with _rejections():
+        for bundle in bundles:
+            verify(bundle.encode(), keys)
 
 
 def find_problem(bundle: str, keys: bytes) -> str | None:
@@ -80,6 +85,17 @@ class Acceptance:
 def write_key_list(origin: str, keys: Iterable[SigningKey], witnesses: Sequence[str] = ()) -> bytes:
     """Return the list of keys as /api/v1/log/keys publishes it, reduced to what the verifier reads."""
     return canonical_json({"origin": origin, "keys": [_key_entry(key) for key in keys], "witnesses": list(witnesses)})
+
+
+@contextmanager
+def _rejections() -> Iterator[None]:
+    try:
+        yield
+    except Rejected as reason:
+        raise CertificateRejected(
+            f"the verifier rejects a certificate that was about to be published: {reason}. Nothing was published or "
+            "erased; it is retried automatically a few times. If it persists, report it."
+        ) from None
 
 
 def _key_entry(key: SigningKey) -> dict[str, str | None]:
