@@ -1,14 +1,14 @@
-"""Transparency log: keys, checkpoints and proofs are public; entries and tiles are for auditors and operators."""
+"""Transparency log: keys, checkpoints and proofs, public by default; entries and tiles for auditors and operators."""
 
 from __future__ import annotations
 
 import hashlib
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from sqlalchemy.orm import Session
 
-from service.resources import ResourcesDep, require_role
+from service.resources import ResourcesDep, bearer, require_role
 from service.schemas.fields import QueryInt
 from service.schemas.log import (
     LEAF,
@@ -32,12 +32,22 @@ from service.store.tables import Checkpoint
 
 router = APIRouter(prefix="/api/v1/log", tags=["log"])
 
-LogReader = Annotated[Caller, Depends(require_role(Role.AUDITOR, Role.OPERATOR))]
+require_log_reader = require_role(Role.AUDITOR, Role.OPERATOR)
+LogReader = Annotated[Caller, Depends(require_log_reader)]
 MAX_ENTRIES = 1_000
 JSON_LINES = "application/jsonl"
 NEXT_START = "X-Next-Start"
 NO_CHECKPOINT = "the log has no checkpoint yet; the first is signed within seconds of the first entry"
 CACHE_FOREVER, NO_CACHE = "private, max-age=31536000, immutable", "no-cache"
+
+
+async def admit(request: Request, resources: ResourcesDep) -> None:
+    """Admit anybody to what holds no identity, unless the operator made the log private."""
+    if not resources.settings.public_log:
+        await require_log_reader(request, await bearer(request))
+
+
+PUBLIC = [Depends(admit)]
 
 
 def text_response(
@@ -55,6 +65,7 @@ def text_response(
 
 @router.get(
     "/checkpoint",
+    dependencies=PUBLIC,
     response_class=Response,
     summary="Read the latest checkpoint",
     responses={
@@ -78,7 +89,7 @@ def read_checkpoint(resources: ResourcesDep, if_none_match: Annotated[str | None
     return Response(note, media_type="text/plain; charset=utf-8", headers=headers)
 
 
-@router.get("/keys", response_model=PublicKeys, summary="List public keys")
+@router.get("/keys", dependencies=PUBLIC, response_model=PublicKeys, summary="List public keys")
 def public_keys(resources: ResourcesDep) -> PublicKeys:
     """Public. Keep them with your certificates: they verify receipts, certificates and callbacks.
 
@@ -88,14 +99,22 @@ def public_keys(resources: ResourcesDep) -> PublicKeys:
         return public_keys_out(resources.settings, keys_for(session, resources.signer))
 
 
-@router.get("/proof/inclusion", response_model=InclusionOut, summary="Prove that an entry is in the log")
+@router.get(
+    "/proof/inclusion",
+    dependencies=PUBLIC,
+    response_model=InclusionOut,
+    summary="Prove that an entry is in the log",
+)
 def prove_inclusion(
     resources: ResourcesDep,
     index: Index | None = None,
     leaf: LeafHash | None = None,
     size: Annotated[Size | None, Query(description="Size of the tree; by default the latest.")] = None,
 ) -> InclusionOut:
-    """Public. The entry is given by index or leaf hash; without either it is the newest."""
+    """Public. The entry is given by index or leaf hash; without either it is the newest.
+
+    A leaf hash is looked up among the newest 65,536 entries.
+    """
     with resources.database.reading() as session:
         tree_size = _latest_checkpoint(session).size if size is None else size
         leaf_index = tree_size - 1 if index is None else index
@@ -109,7 +128,12 @@ def prove_inclusion(
     return InclusionOut(index=leaf_index, leaf=inclusion.leaf.hex(), size=tree_size, proof=proof, checkpoint=note)
 
 
-@router.get("/proof/consistency", response_model=ConsistencyOut, summary="Prove that the log was only appended to")
+@router.get(
+    "/proof/consistency",
+    dependencies=PUBLIC,
+    response_model=ConsistencyOut,
+    summary="Prove that the log was only appended to",
+)
 def prove_consistency(
     resources: ResourcesDep,
     old: Annotated[Size, Query(description="Size of the checkpoint that you have.")],

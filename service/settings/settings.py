@@ -250,6 +250,11 @@ class Settings(BaseSettings):
         description="PEM file with the OpenDSR certificate from an authority. Unset: a self-signed one is created.",
     )
 
+    public_log: bool = Field(
+        default=True,
+        description="Whether checkpoints, proofs and public keys need no token. They hold no identity. Otherwise "
+        "they need a token of role auditor or operator.",
+    )
     log_origin: str = Field(
         default="",
         max_length=200,

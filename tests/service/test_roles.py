@@ -11,8 +11,9 @@ from starlette.routing import BaseRoute, Mount
 
 from service.app import create_app
 from service.settings import Settings
+from service.store.database import Database
 from service.store.states import Role
-from tests.service.conftest import Api
+from tests.service.conftest import Api, serving
 
 # Roles are the same on every database.
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -101,6 +102,15 @@ def test_each_route_admits_its_roles(api: Api) -> None:
         for role in (*Role, None)
     }
     assert verdicts == expected
+
+
+def test_a_private_log_admits_auditors_and_operators_only(settings: Settings, database: Database) -> None:
+    log = [route for route, allowed in TABLE.items() if route[1].startswith("/api/v1/log/") and allowed is ANYBODY]
+    assert len(log) == 4
+    with serving(settings.model_copy(update={"public_log": False}), database) as api:
+        admitted = {role for role in (*Role, None) for route in log if verdict(call(api, role, *route)) == "in"}
+        assert admitted == {O, A}
+        assert {verdict(call(api, None, *route)) for route in log} == {"unknown"}
 
 
 def call(api: Api, role: Role | None, method: str, path: str) -> httpx.Response:

@@ -24,6 +24,8 @@ from service.store.tables import AuditEntry, Checkpoint, LogTile
 
 CHUNK = 10_000
 """Entries held in memory at once."""
+SEARCHED_TILES = 256
+"""Tiles in which a leaf hash is looked up: 2 MB."""
 WRITE_TILE = text(
     "INSERT INTO log_tiles (level, number, hashes) VALUES (:level, :number, :hashes) "
     "ON CONFLICT (level, number) DO UPDATE SET hashes = excluded.hashes"
@@ -124,12 +126,16 @@ def read_entries(session: Session, start: int, count: int) -> Sequence[str]:
 
 
 def find_leaf_index(session: Session, leaf_hash: bytes) -> int:
-    """Return the index of the leaf with this hash. Searches the tiles, newest first."""
+    """Return the index of the leaf with this hash. Searches the newest tiles only, since anybody may ask."""
     position = byte_position(session, LogTile.hashes, leaf_hash)
-    tiles = select(LogTile.number, position).where(LogTile.level == 0, position > 0).order_by(LogTile.number.desc())
-    row = session.execute(tiles.limit(1)).first()
+    oldest = (log_size(session) - 1) // WIDTH - SEARCHED_TILES
+    newest = select(LogTile.number, position).where(LogTile.level == 0, LogTile.number > oldest, position > 0)
+    row = session.execute(newest.order_by(LogTile.number.desc()).limit(1)).first()
     if row is None or (row[1] - 1) % HASH_BYTES:
-        raise NotFound("no entry has this leaf hash; a new entry is sequenced within two seconds")
+        raise NotFound(
+            f"none of the newest {SEARCHED_TILES * WIDTH} entries has this leaf hash; a new entry is sequenced within "
+            "two seconds, the index of an old one is in its bundle"
+        )
     return int(row[0]) * WIDTH + (int(row[1]) - 1) // HASH_BYTES
 
 

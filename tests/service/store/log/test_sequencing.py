@@ -178,8 +178,19 @@ def test_a_leaf_is_found_by_its_hash(database: Database) -> None:
             assert sequencing.find_leaf_index(session, sequencing.prove_inclusion(session, index, 600).leaf) == index
         third, fourth = (sequencing.prove_inclusion(session, index, 600).leaf for index in (3, 4))
         for stranger in (bytes(32), third[16:] + fourth[:16]):
-            with pytest.raises(NotFound, match="no entry has this leaf hash"):
+            with pytest.raises(NotFound, match="none of the newest 65536 entries has this leaf hash"):
                 sequencing.find_leaf_index(session, stranger)
+
+
+def test_only_the_newest_tiles_are_searched(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(database, *range(512))
+    sequence(database)
+    monkeypatch.setattr(sequencing, "SEARCHED_TILES", 1)
+    with database.reading() as session:
+        leaves = [sequencing.prove_inclusion(session, index, 512).leaf for index in (255, 256)]
+        assert sequencing.find_leaf_index(session, leaves[1]) == 256
+        with pytest.raises(NotFound, match="index of an old one is in its bundle"):
+            sequencing.find_leaf_index(session, leaves[0])
 
 
 def test_leaves_are_read_in_the_order_of_the_log(database: Database) -> None:
