@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from service.intake.in_flight import InFlight
-from service.store.deletions.idempotency import KeyUse
+from service.store.deletions.idempotency import BULK, DELETION, KeyUse
 from service.store.errors import IdempotencyMismatch, KeyInFlight, NotFound
 
-USE = KeyUse("acme", "key", b"body")
+USE = KeyUse("acme", "key", DELETION, b"body", bytes)
 
 
 @dataclass
@@ -43,15 +43,16 @@ def test_the_second_request_gets_the_answer_of_the_first() -> None:
     assert work.runs == 1
 
 
-@pytest.mark.parametrize("other", [KeyUse("acme", "other key", b"body"), KeyUse("umbrella", "key", b"body")])
+@pytest.mark.parametrize("other", [replace(USE, key="other key"), replace(USE, caller="umbrella")])
 def test_other_keys_and_callers_are_independent(other: KeyUse) -> None:
     work = Work()
     answer_twice(work, other)
     assert work.runs == 2
 
 
-def test_another_body_under_the_same_key_is_refused() -> None:
-    answer, error = answer_twice(Work(), KeyUse("acme", "key", b"another body"))
+@pytest.mark.parametrize("other", [replace(USE, content=b"another body"), replace(USE, kind=BULK)])
+def test_another_body_or_kind_under_the_same_key_is_refused(other: KeyUse) -> None:
+    answer, error = answer_twice(Work(), other)
     assert answer == "answer 1"
     assert isinstance(error, IdempotencyMismatch)
 

@@ -22,6 +22,7 @@ from tests.service.conftest import Api, serving
 
 PATH = "/api/v1/deletions"
 BODY = {"subjects": [samples.person(3)]}
+KEY = "7d444840-9dc0-41d1-b245-5ffdce74fad2"
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def settings(settings: Settings) -> Settings:
 
 def post(api: Api, path: str = PATH) -> httpx.Response:
     """Post a deletion. Its JSON is also a line of NDJSON."""
-    return api.call(Role.COMPLIANCE, "POST", path, headers={"Idempotency-Key": "k1"}, json=BODY)
+    return api.call(Role.COMPLIANCE, "POST", path, headers={"Idempotency-Key": KEY}, json=BODY)
 
 
 @contextmanager
@@ -107,7 +108,7 @@ async def _post_a_thousand_times(api: Api) -> list[bytes]:
         f"POST {PATH} HTTP/1.1",
         "Host: 127.0.0.1",
         f"Authorization: Bearer {api.tokens[Role.COMPLIANCE]}",
-        "Idempotency-Key: k1",
+        f"Idempotency-Key: {KEY}",
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
         "Connection: close",

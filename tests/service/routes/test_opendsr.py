@@ -22,7 +22,7 @@ from service.store.access.tokens import issue_token
 from service.store.database import Database
 from service.store.signing.processor_identity import ProcessorIdentity
 from service.store.states import DeletionStatus, Role
-from service.store.tables import Absence, Deletion, DeletionTarget, OpenDsrRequest
+from service.store.tables import Absence, Deletion, DeletionTarget, OpenDsrRequest, RequestBody
 from tests import samples
 from tests.service.conftest import CLIENT, Api
 from tests.service.routes.test_jobs import claim, publish_claim
@@ -284,7 +284,8 @@ def test_a_bad_request_is_refused_in_the_format_of_opendsr_and_stores_nothing(
         assert session.scalar(select(func.count()).select_from(Deletion)) == 0
 
 
-def test_the_same_bytes_again_get_the_same_answer(api: Api, database: Database) -> None:
+def test_the_same_bytes_again_get_the_same_answer(api: Api, settings: Settings, database: Database) -> None:
+    samples.register_sample(settings, database)
     first, again = post(api, body()), post(api, body())
     assert again.status_code == 201
     assert again.content == first.content
@@ -293,9 +294,18 @@ def test_the_same_bytes_again_get_the_same_answer(api: Api, database: Database) 
         assert session.scalar(select(func.count()).select_from(Deletion)) == 1
 
 
-def test_another_body_under_the_same_id_is_refused(api: Api) -> None:
+def test_another_body_under_the_same_id_is_refused(api: Api, settings: Settings, database: Database) -> None:
+    samples.register_sample(settings, database)
     post(api, body())
     assert_refused(post(api, body(regulation="ccpa")), 400, "conflicting_request")
+
+
+def test_an_ended_request_is_not_repeated_whatever_it_names(api: Api) -> None:
+    post(api, body())
+    for content in (body(), body(regulation="ccpa")):
+        answer = post(api, content)
+        assert_refused(answer, 400, "conflicting_request")
+        assert "read its status with GET" in answer.text
 
 
 def test_all_identity_types_regulations_and_unknown_fields_are_accepted(api: Api, database: Database) -> None:
@@ -373,7 +383,7 @@ def test_neither_body_nor_identity_is_stored(api: Api, database: Database) -> No
     with database.reading() as session:
         row = session.scalars(select(OpenDsrRequest)).one()
         assert session.get_one(Deletion, row.deletion_id).callback_urls == ["https://platform.example/callback"]
-    assert len(row.body_mac) == 32
+        assert session.scalars(select(RequestBody)).all() == []  # ended on arrival
 
 
 def test_a_request_for_an_unknown_subject_is_completed_with_a_certificate_of_absence(

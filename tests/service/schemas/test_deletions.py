@@ -37,6 +37,7 @@ def view(status: DeletionStatus, *targets: TargetView, days_left: float = 3.5) -
         received_at=timestamp - timedelta(days=1),
         due_at=timestamp + timedelta(days=days_left),
         completed_at=None,
+        body_id=uuid.uuid4(),
     )
     return DeletionView(row, ["commitment"], targets, [NamedRecord(MODEL_ID, 7)])
 

@@ -54,7 +54,7 @@ def test_a_deletion_gets_its_deadline(settings: Settings, database: Database) ->
 
 
 def test_callback_urls_move_with_their_request(settings: Settings, database: Database) -> None:
-    urls, reference = ["https://one.example/"], OpenDsrReference("acme", uuid.uuid4(), b"m" * 32)
+    urls, reference = ["https://one.example/"], OpenDsrReference("acme", uuid.uuid4(), bytes)
     request = DeletionRequest(
         "acme", "gdpr", [b"l" * 32], None, "request-1", 0.0, callback_urls=urls, opendsr=reference
     )

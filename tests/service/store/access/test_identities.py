@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
 
 from service.settings import Settings
 from service.store.access.identities import (
@@ -12,15 +14,22 @@ from service.store.access.identities import (
     IdentityHasher,
     anonymous_commitment,
     commitment,
+    destroy_keys,
     ensure_subjects,
     find_subjects,
-    forget_subjects,
+    lock_forgotten,
 )
 from service.store.database import Database
 from service.store.tables import Record, Subject
 from tests.samples import lookup, register_sample
 
 HASHER = IdentityHasher(bytes(range(32)))
+
+
+def forget_subjects(session: Session, subject_ids: Sequence[uuid.UUID]) -> int:
+    forgotten = lock_forgotten(session, subject_ids)
+    destroy_keys(session, forgotten)
+    return len(forgotten)
 
 
 def test_spelling_of_an_email_does_not_matter() -> None:
@@ -41,9 +50,21 @@ def test_type_value_and_key_all_matter() -> None:
 
 def test_a_commitment_needs_the_subjects_own_key() -> None:
     lookup = HASHER.lookup(Identity("email", "ada@example.org"))
-    assert commitment(b"k" * 32, lookup) == commitment(b"k" * 32, lookup)
-    assert commitment(b"k" * 32, lookup) != commitment(b"l" * 32, lookup)
-    assert anonymous_commitment(lookup) != anonymous_commitment(lookup)
+    first, second = uuid.uuid4(), uuid.uuid4()
+    assert commitment(b"k" * 32, lookup, first) == commitment(b"k" * 32, lookup, first)
+    assert commitment(b"k" * 32, lookup, first) != commitment(b"l" * 32, lookup, first)
+    assert commitment(b"k" * 32, lookup, first) != commitment(b"k" * 32, lookup, second)
+    assert anonymous_commitment() != anonymous_commitment()
+    assert len(anonymous_commitment()) == len(commitment(b"k" * 32, lookup, first))
+
+
+def test_keys_are_chained_oldest_first() -> None:
+    old, new = bytes(range(32)), bytes(range(32, 64))
+    ada = Identity("email", "ada@example.org")
+    chained = IdentityHasher(old, new)
+    assert chained.lookup(ada) == IdentityHasher(new).mac(HASHER.lookup(ada))
+    assert chained.lookup(ada) != IdentityHasher(new, old).lookup(ada)
+    assert len({hasher.check for hasher in (HASHER, IdentityHasher(new), chained)}) == 3
 
 
 def test_subjects_are_created_once(database: Database) -> None:

@@ -17,15 +17,14 @@ from service.store.callbacks.slots import Slots
 from service.store.database import Database
 from service.store.deletions import interventions
 from service.store.deletions.creation import store_deletions
-from service.store.deletions.opendsr import OpenDsrReference
-from service.store.deletions.requests import DeletionRequest
+from service.store.deletions.requests import DeletionRequest, OpenDsrReference
 from service.store.errors import NotFound, NotResendable
 from service.store.signing.keys import open_signer
 from service.store.states import CallbackStatus
 from service.store.tables import AuditEntry, Callback, now
 from tests import samples
 
-TERMS = ClaimTerms(lease_seconds=30, max_attempts=3, window_seconds=0)
+TERMS = ClaimTerms(lease_seconds=30, max_attempts=3)
 URLS = ["https://one.example/hook?key=secret", "https://two.example/hook"]
 NOBODY = 999
 
@@ -90,7 +89,7 @@ def test_opendsr_callbacks_are_sent_only_when_the_opendsr_status_changes(
     settings: Settings, database: Database
 ) -> None:
     model_id = samples.register_sample(settings, database)
-    reference = OpenDsrReference("acme", uuid.uuid4(), b"m" * 32)
+    reference = OpenDsrReference("acme", uuid.uuid4(), bytes)
     request = DeletionRequest(
         "acme", "gdpr", [samples.lookup(settings, 1)], None, "request-1", 0.0, callback_urls=URLS[:1], opendsr=reference
     )

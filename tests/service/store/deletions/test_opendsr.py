@@ -7,22 +7,25 @@ import pytest
 
 from service.settings import Settings
 from service.store.database import Database
-from service.store.deletions.opendsr import REQUEST_STATUS, find_received, find_request
+from service.store.deletions.opendsr import ANOTHER_BODY, ENDED, REQUEST_STATUS, find_received, find_request
 from service.store.deletions.requests import DeletionRequest, OpenDsrReference
 from service.store.deletions.views import DeletionView
-from service.store.errors import IdempotencyMismatch, NotFound
+from service.store.errors import NotFound
 from service.store.signing.keys import open_signer
 from service.store.states import DeletionStatus
 from tests import samples
 
-REFERENCE = OpenDsrReference("acme", uuid.UUID(int=1), b"m" * 32)
+REFERENCE = OpenDsrReference("acme", uuid.UUID(int=1), bytes)
+
+
+def request(settings: Settings) -> DeletionRequest:
+    lookups = [samples.lookup(settings, 1)]
+    return DeletionRequest("acme", "gdpr", lookups, None, "request-1", 0.0, opendsr=REFERENCE, content=b"content")
 
 
 def store(settings: Settings, database: Database) -> DeletionView:
-    request = DeletionRequest("acme", "gdpr", [samples.lookup(settings, 1)], None, "request-1", 0.0, opendsr=REFERENCE)
-    signer = open_signer(settings, database)
     with database.writing() as session:
-        return samples.store_deletion(session, request, signer)
+        return samples.store_deletion(session, request(settings), open_signer(settings, database))
 
 
 def test_a_request_is_found_by_its_caller_only(settings: Settings, database: Database) -> None:
@@ -35,23 +38,34 @@ def test_a_request_is_found_by_its_caller_only(settings: Settings, database: Dat
 
 
 def test_received_requests_are_found_by_caller_and_id(settings: Settings, database: Database) -> None:
+    samples.register_sample(settings, database)
     view = store(settings, database)
     others = [replace(REFERENCE, caller="umbrella"), replace(REFERENCE, subject_request_id=uuid.UUID(int=2))]
     with database.reading() as session:
         received = find_received(session, [REFERENCE, *others])
         assert find_received(session, []) == {}
     assert list(received) == [REFERENCE.key]
-    repeated = received[REFERENCE.key].answer(REFERENCE)
+    repeated = received[REFERENCE.key].answer(request(settings), REFERENCE)
     assert isinstance(repeated, DeletionView)
     assert repeated.deletion.id == view.deletion.id
 
 
 def test_another_body_is_refused(settings: Settings, database: Database) -> None:
+    samples.register_sample(settings, database)
     store(settings, database)
     with database.reading() as session:
         received = find_received(session, [REFERENCE])
-    changed = replace(REFERENCE, body_mac=b"o" * 32)
-    assert isinstance(received[REFERENCE.key].answer(changed), IdempotencyMismatch)
+    changed = replace(request(settings), content=b"another")
+    assert str(received[REFERENCE.key].answer(changed, REFERENCE)) == ANOTHER_BODY
+
+
+@pytest.mark.parametrize("content", [b"content", b"another"])
+def test_an_ended_request_is_refused_whatever_it_names(settings: Settings, database: Database, content: bytes) -> None:
+    store(settings, database)  # no model holds the person
+    with database.reading() as session:
+        received = find_received(session, [REFERENCE])
+    repeated = replace(request(settings), content=content)
+    assert str(received[REFERENCE.key].answer(repeated, REFERENCE)) == ENDED
 
 
 def test_every_status_has_one_of_opendsr() -> None:
