@@ -16,6 +16,7 @@ from service.http.errors import RoleForbidden, TokenLimited, TokenMissing
 from service.http.metrics import Metrics
 from service.http.rate_limits import RateLimits
 from service.http.timed_checks import TimedChecks
+from service.intake.background import Background
 from service.intake.parsing import RequestParser
 from service.intake.ringing import Ringer
 from service.intake.submission import Intake
@@ -51,6 +52,7 @@ class Resources:
     metrics: Metrics
     callers: CallerCache
     limits: RateLimits
+    background: Background
     intake: Intake
 
     @functools.cached_property
@@ -67,7 +69,6 @@ class Resources:
         database = Database(settings.database)
         ringer = Ringer(Doorbell(settings.broker, database))
         hasher, signer = open_hasher(settings, database), open_signer(settings, database)
-        times = settings.batch_window_seconds, settings.idempotency_wait_seconds
         return cls(
             settings=settings,
             database=database,
@@ -78,13 +79,15 @@ class Resources:
             metrics=Metrics(),
             callers=CallerCache(database, settings.token_cache_seconds),
             limits=RateLimits(settings.broker, settings.rate_per_second, settings.rate_burst),
-            intake=Intake(database, hasher.check, signer, ringer, *times),
+            background=Background(),
+            intake=Intake(database, hasher.check, signer, ringer, settings.idempotency_wait_seconds),
         )
 
     def parser(self, caller: Caller, request_id: str) -> RequestParser:
         return RequestParser(caller, self.hasher, self.settings.batch_window_seconds, request_id)
 
     def close(self) -> None:
+        self.background.close()
         self.intake.close()
         self.ringer.close()
         self.database.close()
@@ -103,9 +106,8 @@ def require_role(
     async def check(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
     ) -> Caller:
-        caller: Caller | None = (
-            request.state.caller
-        )  # set by Admission; the header is declared for the OpenAPI document
+        # Set by Admission. The header is declared here for the OpenAPI document.
+        caller: Caller | None = request.state.caller
         if caller is None:
             raise TokenMissing(MISSING if credentials is None else UNKNOWN)
         if not caller.limits.allows_address(request.client.host if request.client else None):

@@ -1,17 +1,17 @@
 """Submission of deletion requests: store, sign, commit, answer, and ring the workers' doorbells.
 
-Single requests share a transaction (group commit); a bulk has its own. Requests with the same idempotency key share
-their answer.
+Single requests share a transaction (group commit). A bulk is stored in slices, each with a transaction and an
+idempotency key of its own: others take their turn between two slices, and a bulk that is repeated after a crash
+continues where it stopped. Requests with the same idempotency key share their answer.
 """
 
 from __future__ import annotations
 
-import uuid
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -20,25 +20,33 @@ from service.intake.in_flight import InFlight
 from service.intake.ringing import Ringer
 from service.store.access.secret_checks import CheckValue, require_match
 from service.store.database import Database
-from service.store.deletions.creation import Outcome, store_deletions
+from service.store.deletions.creation import NewWork, Outcome, store_deletions
 from service.store.deletions.idempotency import KeyedAnswer, KeyUse, find_answers, save_answers
 from service.store.deletions.requests import DeletionRequest
 from service.store.deletions.views import DeletionView
-from service.store.errors import StoreError
+from service.store.errors import IdempotencyMismatch, KeyInFlight, StoreError
 from service.store.signing.statements import StatementSigner
 from service.store.states import DeletionStatus
 
 MAX_TRIES = 3
+PAUSE_SECONDS = 0.02
+"""Between two slices of a bulk: other processes that wait for SQLite's lock ask for it again in intervals."""
+
+
+def _raise(error: Exception) -> str:
+    raise error
 
 
 @dataclass(frozen=True)
 class Submission:
-    """Deletion requests of one HTTP request: stored together, answered by one text."""
+    """Deletion requests of one HTTP request, or a slice of a bulk: stored together, answered by one text."""
 
     requests: Sequence[DeletionRequest]
     write_answer: Callable[[Sequence[Outcome]], str]
     """Called inside the transaction. May raise the StoreError of a single request."""
     key: KeyUse | None = None
+    write_failure: Callable[[Exception], str] = _raise
+    """Writes the answer of a slice that was not stored, although earlier ones were."""
 
 
 def single_submission(
@@ -64,40 +72,50 @@ class Intake:
         check: CheckValue,
         signer: StatementSigner,
         ringer: Ringer,
-        window_seconds: float,
         wait_seconds: float,
     ) -> None:
         self._database = database
         self._check = check
         self._signer = signer
         self._ringer = ringer
-        self._window_seconds = window_seconds
         self._group: GroupCommit[Submission, str] = GroupCommit(self._commit)
         self._in_flight = InFlight(wait_seconds)
 
-    async def submit(self, submission: Submission) -> str:
+    async def submit(self, first: Submission, *slices: Submission) -> str:
         """Return the answer once the deletions are committed; the first answer if the key was used before."""
-        if submission.key is None:
-            return await self._store(submission)
-        return await self._in_flight.answer(submission.key, lambda: self._store(submission))
+        if first.key is None:
+            return await self._store_slices(first, *slices)
+        return await self._in_flight.answer(first.key, lambda: self._store_slices(first, *slices))
 
     def close(self) -> None:
         self._group.close()
 
+    async def _store_slices(self, first: Submission, *slices: Submission) -> str:
+        """Store one slice after the other. If one fails after the first, the answer says so for it and all later."""
+        answers = [await self._store(first)]
+        for number, submission in enumerate(slices):
+            await asyncio.sleep(PAUSE_SECONDS)
+            try:
+                answers.append(await self._store(submission))
+            except (IdempotencyMismatch, KeyInFlight):
+                raise
+            except Exception as error:
+                answers += [failed.write_failure(error) for failed in slices[number:]]
+                break
+        return "".join(answers)
+
     async def _store(self, submission: Submission) -> str:
-        if len(submission.requests) == 1:
-            return await self._group.submit(submission)
-        (answer,) = await run_in_threadpool(self._commit, [submission])
-        if isinstance(answer, StoreError):
-            raise answer
-        return answer
+        if not submission.requests:
+            return submission.write_answer([])
+        weight = len(submission.requests)
+        return await self._group.submit(submission, lane=submission.requests[0].caller, weight=weight)
 
     def _commit(self, submissions: Sequence[Submission]) -> Sequence[str | StoreError]:
-        answers, model_ids = self._transact(submissions)
-        self._ringer.ring(model_ids, self._window_seconds)
+        answers, work = self._transact(submissions)
+        self._ringer.ring_when_due(work)
         return answers
 
-    def _transact(self, submissions: Sequence[Submission]) -> tuple[Sequence[str | StoreError], frozenset[uuid.UUID]]:
+    def _transact(self, submissions: Sequence[Submission]) -> tuple[Sequence[str | StoreError], NewWork]:
         tries = 0
         while True:
             tries += 1
@@ -113,7 +131,7 @@ class Intake:
 
 def _store_submissions(
     session: Session, submissions: Sequence[Submission], signer: StatementSigner
-) -> tuple[Sequence[str | StoreError], frozenset[uuid.UUID]]:
+) -> tuple[Sequence[str | StoreError], NewWork]:
     """Return the answer to each submission, or the error to raise for it; and the models with new work."""
     repeated = find_answers(session, [submission.key for submission in submissions if submission.key])
     requests = [
@@ -134,7 +152,7 @@ def _store_submissions(
         if submission.key and isinstance(answer, str) and views:  # if nothing was stored, a repetition tries again
             keyed_answers.append(KeyedAnswer(submission.key, answer, has_ended=any(map(_has_ended, views))))
     save_answers(session, keyed_answers)
-    return answers, stored.model_ids
+    return answers, stored.work
 
 
 def _write_answer(submission: Submission, outcomes: Sequence[Outcome]) -> str | StoreError:

@@ -6,16 +6,21 @@ import json
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
-from service.intake.bulk import MEDIA_TYPE, BulkAccepted, BulkRefused, read_lines, write_lines
+from service.intake.bulk import (
+    LINES_PER_SLICE,
+    MEDIA_TYPE,
+    BulkAccepted,
+    BulkRefused,
+    Line,
+    make_submissions,
+    read_lines,
+    split_lines,
+)
 from service.intake.parsing import IdempotencyHeader
-from service.intake.submission import Submission
 from service.resources import Compliance, ResourcesDep
 from service.routes.deletions import router as deletions_router
-from service.store.deletions.idempotency import BULK
-from service.store.deletions.requests import DeletionRequest
 
 router = APIRouter(tags=["deletions"])
 PATH = f"{deletions_router.prefix}/bulk"
@@ -58,17 +63,17 @@ async def create_deletions(
     """Up to 10,000 deletions as NDJSON, one per line. An invalid line does not affect the others.
 
     Each line has its own result: 201 with a receipt, or 422 or 404 with a problem that names the field and never
-    repeats the value. All valid lines are stored in one transaction. With an `Idempotency-Key` for the whole request
-    (same rules as for a single deletion), nothing is stored twice.
+    repeats the value. Every valid line is stored before the answer, in transactions of up to 200 lines. If the database
+    fails in between, the lines that were not stored say so with 503 or 507. With an `Idempotency-Key` for the whole
+    request (same rules as for a single deletion) nothing is stored twice, and a request that is repeated after a crash
+    continues where the first one stopped.
     """
-    content = await request.body()
+    run = resources.background.run
+    numbered = await run(split_lines, await request.body())
+    await resources.limits.charge(caller.token_id, len(numbered) - 1)  # the request itself has been counted
     parser = resources.parser(caller, request.state.request_id)
-    lines = await run_in_threadpool(read_lines, content, parser.parse)
-    await resources.limits.charge(caller.token_id, len(lines) - 1)  # the request itself has been counted
-    requests = [line.content for line in lines if isinstance(line.content, DeletionRequest)]
-    submission = Submission(
-        requests,
-        lambda outcomes: write_lines(lines, outcomes, resources.signer),
-        parser.key_use(idempotency_key, BULK, requests),
-    )
-    return Response(await resources.intake.submit(submission), media_type=MEDIA_TYPE)
+    lines: list[Line] = []
+    for start in range(0, len(numbered), LINES_PER_SLICE):
+        lines += await run(read_lines, numbered[start : start + LINES_PER_SLICE], parser.parse)
+    submissions = await run(make_submissions, lines, parser, idempotency_key, resources.signer)
+    return Response(await resources.intake.submit(*submissions), media_type=MEDIA_TYPE)
