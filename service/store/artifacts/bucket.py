@@ -98,7 +98,8 @@ class ArtifactBucket:
         with _translate_errors():
             for upload in self._ask_s3("list_multipart_uploads", Prefix=prefix).get("Uploads", []):
                 upload_id = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
-                self._files.call_s3("abort_multipart_upload", Bucket=self._bucket, **upload_id)
+                with contextlib.suppress(FileNotFoundError):  # it was finished or aborted meanwhile
+                    self._files.call_s3("abort_multipart_upload", Bucket=self._bucket, **upload_id)
 
     def keeps_versions(self) -> bool:
         with _translate_errors():
@@ -110,7 +111,9 @@ class ArtifactBucket:
             return {}
         try:
             answer: dict[str, Any] = self._files.call_s3(method, Bucket=self._bucket, **options)
-        except (PermissionError, NotImplementedError) as error:
+        except FileNotFoundError:  # how some servers say that there are none
+            return {}
+        except (OSError, NotImplementedError) as error:
             log.warning("artifacts.not_answered", method=method, reason=type(error).__name__)
             return {}
         return answer
