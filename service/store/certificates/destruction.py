@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -72,6 +73,9 @@ class Destruction:
             software=software(),
         )
         return {name: canonical_json(value) for name, value in facts.to_dict().items()}
+
+    def members_for(self, deletion_id: uuid.UUID, records: Collection[int]) -> Mapping[str, bytes]:
+        return self.members
 
     def prove(self, records: Collection[int]) -> DestroyedProof:
         commitments, present = self.tree.prove_present(records)

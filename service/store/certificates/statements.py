@@ -6,7 +6,7 @@ import functools
 import hashlib
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Protocol
 
@@ -43,7 +43,7 @@ from vocabulary.certificate import (
     RequestFacts,
     Subject,
 )
-from vocabulary.effects import Effects
+from vocabulary.effects import Effects, WorstExample
 from vocabulary.families import current_config
 from vocabulary.levels import Level
 from vocabulary.signed_model import OrderedModel
@@ -58,6 +58,10 @@ ERASURE_NOT_PROVED = (
     "A file that is scheduled for destruction still exists at the time of this certificate: the log's entry "
     "artifact.destroyed with its digest says when it was destroyed. Backups, and versions or snapshots that the "
     "storage itself keeps, are not covered."
+)
+NOT_PROVED = (DATASET_NOT_PROVED, ERASURE_NOT_PROVED)
+WORST_NOT_SHOWN = (
+    "The worst example of the membership attack is left out: it is a record of another request in the same batch."
 )
 ABSENCE_NOT_PROVED = (
     "Subjects are found by the identities that models were registered with; records kept under another identity, or "
@@ -135,6 +139,9 @@ class Certified(Protocol):
     def members(self) -> Mapping[str, bytes]:
         """Canonical JSON of the shared members of the predicate, by name."""
 
+    def members_for(self, deletion_id: uuid.UUID, records: Collection[int]) -> Mapping[str, bytes]:
+        """Return the same for the certificate of one deletion, which shows nothing of other deletions' records."""
+
     def prove(self, records: Collection[int]) -> OrderedModel:
         """Return the member `forgotten`: the proof about the records of one deletion."""
 
@@ -155,6 +162,10 @@ class Forgetting:
     rungs: Sequence[Rung]
     seconds: float
     erasure: ErasureFacts
+    worst_record: int | None = None
+    """Number of the record that is the worst example of the membership attack."""
+    worst_commitments: Mapping[uuid.UUID, str] = field(default_factory=dict)
+    """Commitments to its subject, by deletion; none where the record itself was named."""
 
     @property
     def version(self) -> Version:
@@ -193,13 +204,31 @@ class Forgetting:
             policy=Policy.model_validate(self.policy),
             bound=self.bound,
             rungs=list(self.rungs),
-            effects=self.effects,
+            effects=self._effects_with(None),
             seconds=self.seconds,
             erasure=self.erasure,
-            not_proved=[DATASET_NOT_PROVED, ERASURE_NOT_PROVED],
+            not_proved=[*NOT_PROVED, *([WORST_NOT_SHOWN] if self._worst else [])],
             software=software(),
         )
         return {name: canonical_json(value) for name, value in facts.to_dict().items()}
+
+    def members_for(self, deletion_id: uuid.UUID, records: Collection[int]) -> Mapping[str, bytes]:
+        """Return the members; the worst example is shown only to the deletion that it is a record of."""
+        if self._worst is None or self.worst_record not in records:
+            return self.members
+        worst = self._worst.model_copy(update={"commitment": self.worst_commitments.get(deletion_id)})
+        effects = canonical_json(self._effects_with(worst).to_dict())
+        return {**self.members, "effects": effects, "not_proved": canonical_json(list(NOT_PROVED))}
+
+    @property
+    def _worst(self) -> WorstExample | None:
+        return self.effects.membership.worst if self.effects.membership else None
+
+    def _effects_with(self, worst: WorstExample | None) -> Effects:
+        if self.effects.membership is None:
+            return self.effects
+        membership = self.effects.membership.model_copy(update={"worst": worst})
+        return self.effects.model_copy(update={"membership": membership})
 
 
 @dataclass(frozen=True)
@@ -239,7 +268,9 @@ def issue(
             "_type": canonical_json(STATEMENT_TYPE),
             "subject": certified.subjects,
             "predicateType": canonical_json(certified.predicate_type),
-            "predicate": canonical_object({**certified.members, **members, "forgotten": proof}),
+            "predicate": canonical_object(
+                {**certified.members_for(deletion.id, forgotten), **members, "forgotten": proof}
+            ),
         }
     )
     digest = hashlib.sha256(statement).hexdigest()
@@ -256,6 +287,7 @@ def sign_absence(signer: StatementSigner, view: DeletionView, models_in_store: i
             **_request_members(view),
             issued_at=issued_at,
             log=LogName(origin=signer.origin),
+            **({"models": view.deletion.models} if view.deletion.models else {}),
             models_in_store=models_in_store,
             statement=view.deletion.outcome,
             not_proved=[ABSENCE_NOT_PROVED],
