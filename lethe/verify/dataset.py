@@ -5,11 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from .merkle import leaf_hash, node_hash
 from .reading import Rejected, hash_at, hashes_at, list_at, object_at, whole_at
 
+Ordered = TypeVar("Ordered", bytes, int)
 SIZES_DIFFER = "the sizes of the data sets differ from the record counts of the certificate"
 
 
@@ -48,7 +49,7 @@ def check_present(predicate: Mapping[str, Any]) -> list[bytes]:
     return commitments
 
 
-def _is_ascending(items: Sequence[bytes] | Sequence[int]) -> bool:
+def _is_ascending(items: Sequence[Ordered]) -> bool:
     return all(first < second for first, second in pairwise(items))
 
 

@@ -20,8 +20,8 @@ from service.store.database import Database
 from service.store.log import sequencing
 from service.store.log.checkpoints import write_checkpoint
 from service.store.log.merkle import leaf_hash, root_of
-from service.store.signing.statements import StatementSigner
-from service.store.tables import AuditEntry
+from service.store.signing.statements import StatementSigner, key_id_of
+from service.store.tables import AuditEntry, SigningKey
 from tests.bundles import SIGNER
 
 KEYS = SIGNER.public_pem.encode()
@@ -41,6 +41,11 @@ def test_the_growing_tree_has_the_root_of_the_whole(size: int) -> None:
 @pytest.fixture
 def published(database: Database) -> list[Checkpoint]:
     """A log with a checkpoint after every few entries, all of them kept by somebody else."""
+    with database.writing() as session:
+        # Its audit entries are not part of this log.
+        session.add_all(
+            SigningKey(key_id=key_id_of(key), public_key=key, use=use) for use, key in SIGNER.public_keys.items()
+        )
     checkpoints = []
     for number in range(ENTRIES):
         with database.writing() as session:

@@ -14,11 +14,13 @@ from tests.bundles import (
     LogInMemory,
     certificate,
     entry_of,
+    key_list,
     logged,
     predicate,
     sign,
     signed_certificate,
 )
+from tests.corpus.drafts import KINDS
 from vocabulary.certificate import ABSENCE_TYPE, RECEIPT_TYPE
 
 KEY = SIGNER.public_pem.encode()
@@ -155,6 +157,38 @@ def _receipt() -> dict[str, Any]:
     promise = {"leaf": "0" * 64, "origin": "localhost/lethe", "within_seconds": 2}
     received = "2026-11-16T08:00:00.000Z"
     return {"deletion": "d-1", "subjects": [], "received_at": received, "regulation": "gdpr", "log": promise}
+
+
+ELSEWHERE = StatementSigner(bytes(range(32)), bytes(range(32, 64)), "elsewhere/lethe")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_name_of_the_log_is_the_same_everywhere(kind: str) -> None:
+    draft, renamed = KINDS[kind](), KINDS[kind]()
+    renamed.statement["predicate"]["log"]["origin"] = ELSEWHERE.origin
+    for content, keys in (
+        (draft.change(log_signer=ELSEWHERE).write(), KEY),
+        (renamed.write(), KEY),
+        (renamed.change(log_signer=ELSEWHERE).write(), key_list()),
+        (renamed.change(is_logged=False).write(), key_list()),
+        (draft.write(), key_list(ELSEWHERE)),
+    ):
+        with pytest.raises(Rejected, match="of the log") as reason:
+            verify(content, keys)
+        assert not isinstance(reason.value, Unconfirmed)
+    assert verify(renamed.change(log_signer=ELSEWHERE).write(), key_list(ELSEWHERE)).checks
+
+
+def test_the_name_of_the_log_can_be_required_of_bare_keys() -> None:
+    assert verify(certificate(), KEY, origin="localhost/lethe").not_proved == ()
+    with pytest.raises(Rejected, match="of the log"):
+        verify(certificate(), KEY, origin="elsewhere/lethe")
+
+
+def test_an_entry_that_is_older_than_the_statement_is_rejected() -> None:
+    for kind in ("certificate", "receipt"):
+        with pytest.raises(Rejected, match="dated before the statement"):
+            verify(KINDS[kind]().change(entry={"at": "2026-11-16T07:59:59.999999Z"}).write(), KEY)
 
 
 def test_a_receipt_whose_promise_was_not_kept_is_rejected() -> None:

@@ -11,6 +11,7 @@ from service.store.certificates.statements import sign_receipt
 from service.store.deletions.views import DeletionView
 from service.store.tables import Deletion
 from tests.bundles import SIGNER, certificate, key_list
+from tests.corpus.drafts import KINDS
 
 KEY = SIGNER.public_pem.encode()
 
@@ -79,3 +80,13 @@ def test_a_signed_certificate_that_contradicts_itself_is_rejected(
 ) -> None:
     with pytest.raises(Rejected, match=reason):
         verify(certificate(change), KEY)
+
+
+def test_a_replacement_names_what_it_replaces() -> None:
+    checks = verify(KINDS["replacement"]().write(), KEY).checks
+    assert "it replaces c-0 (statement 777777777777): The key was revoked." in checks
+    for name in ("certificate", "statement", "reason"):
+        draft = KINDS["replacement"]()
+        del draft.statement["predicate"]["replaces"][name]
+        with pytest.raises(Rejected, match=name):
+            verify(draft.write(), KEY)
