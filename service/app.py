@@ -29,6 +29,7 @@ from service.routes import (
     log,
     models,
     opendsr,
+    reissue,
     schemas,
     system,
 )
@@ -77,7 +78,7 @@ def create_app(settings: Settings) -> FastAPI:
     errors.install(app)
     app.add_exception_handler(HTTPException, _render_error)
     app.add_exception_handler(Exception, _render_crash)
-    for module in (bulk, deletions, downloads, log, models, jobs, callbacks, audit, schemas, system):
+    for module in (bulk, deletions, downloads, log, models, jobs, callbacks, audit, reissue, schemas, system):
         app.include_router(module.router)
     for router in (opendsr.public, opendsr.v1, opendsr.router):
         app.include_router(router)

@@ -62,7 +62,8 @@ class Resources:
 
     @functools.cached_property
     def readiness(self) -> TimedChecks:
-        return open_readiness(self.settings, self.database, self.artifacts, self.signer, self.ringer.ping)
+        ping, check = self.ringer.ping, self.hasher.check
+        return open_readiness(self.settings, self.database, self.artifacts, check, self.signer, ping)
 
     @classmethod
     def open(cls, settings: Settings) -> Resources:
@@ -145,6 +146,7 @@ async def _provide(request: Request) -> Resources:
 
 ResourcesDep = Annotated[Resources, Depends(_provide)]
 Compliance = Annotated[Caller, Depends(require_role(Role.COMPLIANCE))]
+Operator = Annotated[Caller, Depends(require_role(Role.OPERATOR))]
 Engineer = Annotated[Caller, Depends(require_role(Role.ENGINEER))]
 Registrar = Annotated[Caller, Depends(_require_registrar)]
 DeletionReader = Annotated[Caller, Depends(require_role(Role.COMPLIANCE, Role.OPERATOR, Role.AUDITOR))]

@@ -18,6 +18,7 @@ from lethe.cli.keys import keys, print_secrets
 from lethe.cli.log import log
 from lethe.cli.output import out, print_note
 from lethe.cli.registration import models
+from lethe.cli.reissue import reissue
 from lethe.cli.tokens import tokens
 from service.settings import ConfigurationError
 
@@ -52,6 +53,7 @@ app.command("secrets", rich_help_panel=ADMINISTER)(print_secrets)
 
 certificates = typer.Typer(help="Certificates of deletions.", no_args_is_help=True)
 certificates.command("get")(deletions.get_certificates)
+certificates.command("reissue")(reissue)
 app.add_typer(certificates, name="certificate", rich_help_panel=USE)
 app.add_typer(log, name="log", rich_help_panel=CHECK)
 app.add_typer(models, name="model", rich_help_panel=CHECK)

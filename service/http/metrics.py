@@ -47,7 +47,8 @@ class Metrics:
         callbacks = dict(session.execute(select(Callback.status, func.count()).group_by(Callback.status)).all())
         for callback_status in CallbackStatus:
             self._callbacks.labels(callback_status).set(callbacks.get(callback_status, 0))
-        for level, count in session.execute(select(Certificate.level, func.count()).group_by(Certificate.level)):
+        current = select(Certificate.level, func.count()).where(Certificate.replaced_by.is_(None))
+        for level, count in session.execute(current.group_by(Certificate.level)):
             self._certificates.labels(level).set(count)
         oldest = session.scalar(
             select(func.min(Deletion.received_at)).where(

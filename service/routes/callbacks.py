@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query
 
-from service.resources import ResourcesDep, require_role
+from service.resources import Operator, ResourcesDep, require_role
 from service.schemas.callbacks import CallbackEvent, CallbackOut, CallbackPage, callback_out
 from service.schemas.paging import WindowQuery, next_cursor
 from service.store.access.tokens import Caller
@@ -19,7 +19,6 @@ receiver = APIRouter()
 """Not served: documents in OpenAPI what a receiver must serve."""
 
 CallbackReader = Annotated[Caller, Depends(require_role(Role.OPERATOR, Role.AUDITOR))]
-Operator = Annotated[Caller, Depends(require_role(Role.OPERATOR))]
 
 
 @router.get("", response_model=CallbackPage, summary="List callbacks")

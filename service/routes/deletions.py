@@ -14,7 +14,7 @@ from service.http.exports import record_export, while_valid
 from service.http.strict_json import StrictRoute
 from service.intake.parsing import IdempotencyHeader
 from service.intake.submission import single_submission
-from service.resources import Compliance, DeletionReader, ResourcesDep, require_role, visible_owner
+from service.resources import Compliance, DeletionReader, Operator, ResourcesDep, require_role, visible_owner
 from service.routes.callbacks import receiver
 from service.routes.deletion_events import RESPONSES as EVENT_RESPONSES
 from service.routes.deletion_events import read_events
@@ -43,7 +43,6 @@ from service.store.states import Role
 router = APIRouter(prefix="/api/v1/deletions", tags=["deletions"], route_class=StrictRoute)
 
 DeletionEditor = Annotated[Caller, Depends(require_role(Role.COMPLIANCE, Role.OPERATOR))]
-Operator = Annotated[Caller, Depends(require_role(Role.OPERATOR))]
 CSV: dict[int | str, dict[str, Any]] = {
     200: {"description": "A header and one row per deletion.", "content": {"text/csv": {}}}
 }

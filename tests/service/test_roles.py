@@ -38,6 +38,8 @@ TABLE: dict[tuple[str, str], set[Role] | None] = {
     ("POST", "/api/v1/deletions/{deletion_id}/extension"): {O},
     ("GET", "/api/v1/certificates/{certificate_id}"): {C, O, A},
     ("GET", "/api/v1/certificates/{certificate_id}.{form}"): {C, O, A},
+    ("POST", "/api/v1/certificates/{certificate_id}/reissue"): {O},
+    ("POST", "/api/v1/deletions/{deletion_id}/absence/reissue"): {O},
     ("GET", "/api/v1/log/keys"): ANYBODY,
     ("GET", "/api/v1/log/checkpoint"): ANYBODY,
     ("GET", "/api/v1/log/proof/inclusion"): ANYBODY,

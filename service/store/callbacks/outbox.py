@@ -109,7 +109,8 @@ def resend(session: Session, callback_id: uuid.UUID, actor: str) -> Callback:
 
 
 def _certificate_ids(session: Session, deletion_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, list[uuid.UUID]]:
-    query = select(Certificate.deletion_id, Certificate.id).where(Certificate.deletion_id.in_(deletion_ids))
+    is_current = Certificate.replaced_by.is_(None)
+    query = select(Certificate.deletion_id, Certificate.id).where(Certificate.deletion_id.in_(deletion_ids), is_current)
     certificate_ids: dict[uuid.UUID, list[uuid.UUID]] = {}
     for deletion_id, certificate_id in session.execute(query):
         certificate_ids.setdefault(deletion_id, []).append(certificate_id)

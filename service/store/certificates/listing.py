@@ -29,6 +29,10 @@ _CERTIFICATE: TypeAdapter[CertificateStatement | DestructionStatement] = TypeAda
 )
 
 
+IS_CURRENT = Certificate.replaced_by.is_(None)
+"""Certificates in whose stead another was issued are not listed."""
+
+
 @dataclass(frozen=True)
 class BoundFilter:
     """Filter of certified bounds. `issued_from` is inclusive, `issued_to` exclusive, so that months do not overlap."""
@@ -90,7 +94,7 @@ def signed_predicate(bundle: str) -> CertificatePredicate | DestructionPredicate
 
 
 def _matching(bound_filter: BoundFilter) -> Select[Certificate]:
-    query = select(Certificate)
+    query = select(Certificate).where(IS_CURRENT)
     if bound_filter.model_id is not None:
         query = query.where(Certificate.model_id == bound_filter.model_id)
     if bound_filter.level is not None:
@@ -105,7 +109,8 @@ def _matching(bound_filter: BoundFilter) -> Select[Certificate]:
 
 
 def _aggregate(session: Session, names: Mapping[uuid.UUID, str]) -> Sequence[ModelBounds]:
-    certified = select(Certificate.model_id).where(Certificate.model_id.in_(names)).group_by(Certificate.model_id)
+    of_models = Certificate.model_id.in_(names), IS_CURRENT
+    certified = select(Certificate.model_id).where(*of_models).group_by(Certificate.model_id)
     totals = certified.add_columns(func.count(), func.max(Certificate.epsilon), func.max(Certificate.issued_at))
     by_model = {model_id: row for model_id, *row in session.execute(totals)}
     levels: dict[uuid.UUID, dict[str, int]] = {model_id: {} for model_id in names}
@@ -132,7 +137,7 @@ def _medians(session: Session, model_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID
             func.row_number().over(partition_by=Certificate.model_id, order_by=Certificate.epsilon).label("rank"),
             func.count().over(partition_by=Certificate.model_id).label("count"),
         )
-        .where(Certificate.model_id.in_(model_ids), Certificate.epsilon.is_not(None))
+        .where(Certificate.model_id.in_(model_ids), Certificate.epsilon.is_not(None), IS_CURRENT)
         .subquery()
     )
     rows = session.execute(
