@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from service.http.timed_checks import Check, TimedChecks
 from service.settings import Settings
 from service.store import migrate
+from service.store.access.secret_checks import CheckValue, find_mismatch
 from service.store.artifacts.store import ArtifactStore
 from service.store.database import Database
 from service.store.database_errors import is_damaged
@@ -41,11 +42,12 @@ def open_readiness(
     settings: Settings,
     database: Database,
     artifacts: ArtifactStore,
+    identity_check: CheckValue,
     signer: StatementSigner,
     ping_broker: Callable[[], None],
 ) -> TimedChecks:
     """Return the checks of readiness. None has run yet."""
-    readiness = Readiness(settings, database, artifacts, signer, ping_broker, Examination(database))
+    readiness = Readiness(settings, database, artifacts, identity_check, signer, ping_broker, Examination(database))
     return TimedChecks(readiness.checks(), TIMEOUT_SECONDS, CACHE_SECONDS)
 
 
@@ -54,6 +56,7 @@ class Readiness:
     settings: Settings
     database: Database
     artifacts: ArtifactStore
+    identity_check: CheckValue
     signer: StatementSigner
     ping_broker: Callable[[], None]
     examination: Examination
@@ -82,7 +85,7 @@ class Readiness:
     def _check_keys(self) -> str | None:
         try:
             with self.database.reading() as session:
-                return find_inactive(session, self.signer)
+                return find_mismatch(session, self.identity_check) or find_inactive(session, self.signer)
         except SQLAlchemyError:
             return None  # the check of the database reports it
 

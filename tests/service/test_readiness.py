@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,12 +16,15 @@ from pydantic import SecretStr
 from sqlalchemy import text
 
 from service import readiness
+from service.http.timed_checks import TimedChecks
 from service.readiness import Examination, open_readiness
-from service.settings import Settings
+from service.settings import Settings, new_key
+from service.store.access.secret_checks import ensure_match
 from service.store.artifacts.location import open_artifacts
 from service.store.database import Database
 from service.store.signing import keys
 from service.store.signing.statements import StatementSigner
+from tests import samples
 from tests.faults.tcp_relay import relaying
 from tests.s3_server import BUCKET, S3Server
 from tests.waiting import wait_until
@@ -32,14 +35,21 @@ on_postgresql = pytest.mark.parametrize("database_url", ["postgresql"], indirect
 
 @pytest.fixture
 def signer(settings: Settings, database: Database) -> StatementSigner:
+    ensure_match(database, samples.hasher(settings).check)
     return keys.open_signer(settings, database)
 
 
 def find_problems(
-    settings: Settings, database: Database, signer: StatementSigner, ping_broker: object = lambda: None
+    settings: Settings, database: Database, signer: StatementSigner, ping_broker: Callable[[], None] = lambda: None
 ) -> Mapping[str, str]:
-    checks = open_readiness(settings, database, open_artifacts(settings), signer, ping_broker)  # type: ignore[arg-type]
-    return asyncio.run(checks.find_problems())
+    return asyncio.run(open_checks(settings, database, signer, ping_broker).find_problems())
+
+
+def open_checks(
+    settings: Settings, database: Database, signer: StatementSigner, ping_broker: Callable[[], None] = lambda: None
+) -> TimedChecks:
+    check = samples.hasher(settings).check
+    return open_readiness(settings, database, open_artifacts(settings), check, signer, ping_broker)
 
 
 def test_nothing_is_wrong(settings: Settings, database: Database, signer: StatementSigner) -> None:
@@ -58,7 +68,7 @@ def test_a_hung_database_does_not_hang_readiness(
     monkeypatch.setattr(readiness, "TIMEOUT_SECONDS", 0.5)
     with relaying(database_url) as relay:
         database = Database(relay.url)
-        checks = open_readiness(settings, database, open_artifacts(settings), signer, lambda: None)
+        checks = open_checks(settings, database, signer)
         assert asyncio.run(checks.find_problems()) == {}
         relay.process.send_signal(signal.SIGSTOP)
         time.sleep(readiness.CACHE_SECONDS)
@@ -101,7 +111,7 @@ def test_damage_that_no_request_meets_is_found_in_the_background(
     content = bytearray(path.read_bytes())
     content[-8192:] = b"\xff" * 8192
     path.write_bytes(content)
-    checks = open_readiness(settings, database, open_artifacts(settings), signer, lambda: None)
+    checks = open_checks(settings, database, signer)
     wait_until(lambda: asyncio.run(checks.find_problems()) == {"database": readiness.DAMAGED}, "the damage is reported")
 
 
@@ -155,6 +165,11 @@ def test_a_folder_that_refuses_a_write_is_named(
     assert find_problems(settings, database, signer) == {
         "disk": "the data folder cannot be written (No space left on device); check its disk and its permissions"
     }
+
+
+def test_the_identity_key_is_another_one(settings: Settings, database: Database, signer: StatementSigner) -> None:
+    other = settings.model_copy(update={"identity_key": SecretStr(new_key())})
+    assert "LETHE_IDENTITY_KEY is not the secret" in find_problems(other, database, signer)["keys"]
 
 
 def test_a_key_is_retired(settings: Settings, database: Database, signer: StatementSigner) -> None:
