@@ -81,3 +81,29 @@ def test_a_caller_that_disconnects_leaves_the_others_alone() -> None:
         return result
 
     assert asyncio.run(scenario()) == 8
+
+
+def test_callers_take_turns_and_heavy_items_go_alone() -> None:
+    recorder = Recorder()
+
+    async def scenario() -> None:
+        group: GroupCommit[int, int] = GroupCommit(recorder.commit)
+        recorder.gate.clear()
+        tasks = [asyncio.create_task(group.submit(2, "first"))]
+        await asyncio.sleep(0.01)
+        for item, lane, weight in (
+            (4, "first", MAX_GROUP),
+            (6, "first", MAX_GROUP),
+            (8, "first", 1),
+            (10, "second", 1),
+            (12, "second", 1),
+            (14, "third", MAX_GROUP),
+        ):
+            tasks.append(asyncio.create_task(group.submit(item, lane, weight)))
+        await asyncio.sleep(0.01)
+        recorder.gate.set()
+        await asyncio.gather(*tasks)
+        group.close()
+
+    asyncio.run(scenario())
+    assert recorder.groups == [[2], [4], [10], [14], [6], [12, 8]]

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import threading
+import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from sqlalchemy import func, select
+from sqlalchemy.exc import OperationalError
 
-from lethe.verify import verify
+from lethe.verify import Unconfirmed, Verified, verify
+from service.intake import submission
 from service.settings import Settings
 from service.store.database import Database
 from service.store.signing.keys import configured_signer
 from service.store.states import Role
 from service.store.tables import Absence, AuditEntry, Deletion, DeletionSubject, DeletionTarget, IdempotencyKey
 from tests import samples
-from tests.service.conftest import Api
+from tests.service.conftest import Api, serving
 
 PATH = "/api/v1/deletions/bulk"
 KEY = "7d444840-9dc0-41d1-b245-5ffdce74fad2"
@@ -50,14 +56,21 @@ def test_each_good_line_is_a_deletion_like_any_other(api: Api, settings: Setting
     assert (held["models"], held["absence"], unknown["models"]) == ([str(model_id)], None, [])
     key = configured_signer(settings).public_pem.encode()
     for result in (held, unknown):
-        receipt = verify(result["receipt"].encode(), key)
+        receipt = verified_so_far(result["receipt"].encode(), key)
         assert receipt.predicate["deletion"] == result["id"]
         assert receipt.predicate["subjects"] == result["subjects"]
         shown = api.call(Role.COMPLIANCE, "GET", f"/api/v1/deletions/{result['id']}").json()
         assert (shown["status"], shown["subjects"]) == (result["deletion_status"], result["subjects"])
         assert count(database, AuditEntry, AuditEntry.concerns == result["id"]) == (1 if result is held else 3)
     absence = api.call(Role.COMPLIANCE, "GET", unknown["absence"]).content
-    assert verify(absence, key).kind == "certificate of absence"
+    assert verified_so_far(absence, key).kind == "certificate of absence"
+
+
+def verified_so_far(bundle: bytes, key: bytes) -> Verified:
+    """Verify a bundle whose entry in the log is still to come."""
+    with pytest.raises(Unconfirmed, match="entry in the log") as early:
+        verify(bundle, key)
+    return early.value.so_far
 
 
 def test_an_invalid_line_does_not_affect_the_others(api: Api, settings: Settings, database: Database) -> None:
@@ -99,6 +112,48 @@ def test_a_bulk_of_which_nothing_was_stored_does_not_use_up_its_key(api: Api, da
     assert results(post_bulk(api, person(1), key=KEY))[0]["status"] == 201
 
 
+def test_a_bulk_that_fails_on_the_way_says_which_lines_are_stored_and_continues_when_repeated(
+    api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = [person(number) for number in range(100, 107)]
+    monkeypatch.setattr("service.intake.bulk.LINES_PER_SLICE", 2)
+    with monkeypatch.context() as fault:
+        fault.setattr(submission, "store_deletions", failing_at(3))
+        first = results(post_bulk(api, *people, key=KEY))
+    assert [line["status"] for line in first] == [201] * 4 + [503] * 3
+    assert first[4]["problem"]["type"] == "urn:lethe:problem:database-away"
+    assert count(database, Deletion) == 4
+    again = post_bulk(api, *people, key=KEY)
+    assert [line["status"] for line in results(again)] == [201] * 7
+    assert results(again)[:4] == first[:4]
+    assert post_bulk(api, *people, key=KEY).content == again.content
+    assert count(database, Deletion) == 7
+    changed = post_bulk(api, *people[:-1], person(1), key=KEY)
+    assert changed.status_code == 422
+
+
+def test_a_bulk_that_fails_at_once_stores_nothing(
+    api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submission, "store_deletions", failing_at(1))
+    assert post_bulk(api, person(1), person(2)).status_code == 503
+    assert count(database, Deletion) == 0
+
+
+def failing_at(call: int) -> Callable[..., Any]:
+    """Return `store_deletions` with a database that is lost in the given call and later ones."""
+    calls = itertools.count(1)
+    store = submission.store_deletions
+
+    def store_or_fail(*arguments: Any) -> Any:
+        stored = store(*arguments)
+        if next(calls) >= call:
+            raise OperationalError("statement", {}, Exception("connection lost"))
+        return stored
+
+    return store_or_fail
+
+
 @pytest.mark.parametrize("lines", [[], ["", " "], ["{}"] * 10_001])
 def test_no_line_or_too_many_are_refused_as_a_whole(api: Api, database: Database, lines: list[str]) -> None:
     answer = post_bulk(api, *lines)
@@ -129,3 +184,33 @@ def test_ten_thousand_lines_are_all_stored(api: Api, settings: Settings, databas
     assert count(database, DeletionTarget) == count(database, Absence) == 5_000
     assert count(database, DeletionSubject, DeletionSubject.subject_id.is_not(None)) == 5_000
     assert count(database, Deletion, Deletion.status == "completed") == 5_000
+
+
+@pytest.mark.soak
+def test_the_largest_bulk_delays_single_requests_by_less_than_a_second(settings: Settings, database: Database) -> None:
+    """On a quiet machine. On a busy one, by less than a few times what the bulk's own slices take."""
+    content = "\n".join(
+        json.dumps({"subjects": [samples.person(100 * n + m) for m in range(20)]}) for n in range(10_000)
+    )
+    answers: list[int] = []
+    unlimited = settings.model_copy(update={"rate_per_second": 1e6, "rate_burst": 1_000_000})
+    with serving(unlimited, database) as api:
+
+        def post() -> float:
+            started = time.monotonic()
+            assert api.call(Role.COMPLIANCE, "POST", "/api/v1/deletions", json=person(1)).status_code == 201
+            return time.monotonic() - started
+
+        def post_all() -> None:
+            answers.append(api.call(Role.COMPLIANCE, "POST", PATH, content=content, timeout=300).status_code)
+
+        idle = sorted(post() for _ in range(20))[10]
+        thread = threading.Thread(target=post_all)
+        started = time.monotonic()
+        thread.start()
+        delays = []
+        while thread.is_alive():
+            delays.append(post())
+        seconds = time.monotonic() - started
+    assert answers == [200]
+    assert max(delays) < max(1.0, seconds / 10), f"idle {idle:.3f} s, longest {max(delays):.3f} s, bulk {seconds:.1f} s"
