@@ -62,7 +62,10 @@ class Membership(SignedModel):
 
     before: MembershipSide = Field(description="The version before forgetting.")
     after: MembershipSide = Field(description="The version after forgetting.")
-    worst: WorstExample | None = Field(default=None, description="Null without never-seen rows.")
+    worst: WorstExample | None = Field(
+        default=None,
+        description="Null without never-seen rows, and where it is a record of another request in the same batch.",
+    )
     n_forgotten: Count | Earlier = Field(default=None, description="Forgotten rows that were scored.")
     n_retained: Count | Earlier = Field(default=None, description="Retained rows that were scored, a sample of many.")
     n_never_seen: Count | Earlier = Field(default=None, description="Never-seen rows that were scored.")
@@ -96,4 +99,6 @@ class Effects(SignedModel):
         default=[], description="One entry for each number of draws; empty where no divergence is known."
     )
     membership: Membership | Earlier = Field(default=None, description="Membership inference before and after.")
-    pac_bayes: PacBayes | None = Field(default=None, description="Null for families that do not classify.")
+    pac_bayes: PacBayes | None = Field(
+        default=None, description="Null for families that do not classify, or if it cannot be computed."
+    )

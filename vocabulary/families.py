@@ -28,11 +28,13 @@ NETWORK_ROW_TYPES = ("float64", "float32")
 # Forgetting splits the retained rows among 32 draws of the network, and each draw needs one.
 NETWORK_DRAWS = 32
 MIN_NETWORK_ROWS = 2 * NETWORK_DRAWS
+LARGEST_NETWORK_VALUE = 1e9
+"""Networks compute in float32, where the square of a larger number nears the end of the range."""
 
 Count = Annotated[int, Field(ge=1, le=MAX_PARAMETERS)]
 Width = Annotated[int, Field(ge=1, le=MAX_NETWORK_PARAMETERS)]
 Classes = Annotated[int, Field(ge=2, le=1000)]
-Scale = Annotated[float, Field(gt=0, le=1e6)]
+Scale = Annotated[float, Field(ge=1e-6, le=1e6)]
 Draws = Annotated[int, Field(ge=2, le=1024, multiple_of=2)]
 # Certificates repeat the configuration, and canonical JSON has no larger integer.
 Seed = Annotated[int, Field(ge=0, lt=1 << 53)]
@@ -156,7 +158,15 @@ class LeNet5Config(NetworkConfig):
 
 
 def _network_layout(parameters: int, inputs: int, classes: int) -> Layout:
-    return Layout((parameters,), inputs + 1, classes, MIN_NETWORK_ROWS, NETWORK_ROW_TYPES, records_needed=NETWORK_DRAWS)
+    return Layout(
+        (parameters,),
+        inputs + 1,
+        classes,
+        MIN_NETWORK_ROWS,
+        NETWORK_ROW_TYPES,
+        records_needed=NETWORK_DRAWS,
+        largest_value=LARGEST_NETWORK_VALUE,
+    )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+LARGEST_VALUE = 1e12
+"""Beyond it float64 cannot be relied on to train a model again without somebody's rows. Widths also have a least value,
+its inverse. Tests forget from models at these limits (tests/service/store/datasets/test_limits.py)."""
+LARGEST_SAMPLED_VALUE = 1e6
+"""The same of models with samples, for whom training again means chains, which need more digits."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -17,6 +23,8 @@ class Layout:
     """Rows of a classifier end in a label from 0 to `classes` - 1."""
     min_rows: int = 1
     row_types: tuple[str, ...] = ("float64",)
+    largest_value: float | None = LARGEST_VALUE
+    """Largest magnitude of a number in the rows and in the posterior. None where only the family's own code knows."""
     records_needed: int = 1
     """A model that a deletion leaves with fewer is destroyed, since its family cannot forget on so few."""
 
@@ -25,5 +33,5 @@ class Layout:
         return None if self.shape is None else math.prod(self.shape)
 
 
-UNKNOWN_LAYOUT = Layout()
+UNKNOWN_LAYOUT = Layout(largest_value=None)
 """Layout of a family from another package."""

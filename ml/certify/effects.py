@@ -5,6 +5,7 @@ They are additional evidence only: they never raise a certificate's level or sat
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from torch import Tensor
 from ml.certify.membership import MembershipReport, audit_membership
 from ml.certify.pac_bayes import NOT_PROVED, Classifier, Gaussian, PacBayes, RiskBound, bound_risk
 from ml.certify.release import Release, bound_advantages
+from ml.errors import NumericalFailure
 from ml.forgetting.retained import retained_rows
 from ml.inference.laplace import fit_laplace
 from ml.models.likelihood import Likelihood
@@ -51,7 +53,7 @@ class Effects:
     release: tuple[Release, ...]
     """Empty if no divergence is known."""
     pac_bayes: PacBayes | None
-    """None for a family that is not a classifier: its loss is unbounded."""
+    """None for a family that is not a classifier, whose loss is unbounded, and where rounding defeats the bound."""
     membership: MembershipReport
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,7 +84,8 @@ def measure_effects(
     risks = None
     if isinstance(family, ClassifierFamily):
         bound = functools.partial(_bound_risk, family, seed=seed)
-        risks = PacBayes(bound(before, data), bound(after, retained))
+        with contextlib.suppress(NumericalFailure):  # evidence beside the bound must not keep anybody from forgetting
+            risks = PacBayes(bound(before, data), bound(after, retained))
     draws = _NETWORK_DRAWS if isinstance(family, Network) else _DRAWS
     draws_before, draws_after = (_draw(posterior, seed, draws, reading) for posterior in (before, after))
     membership = audit_membership(family, draws_before, draws_after, data[forgotten], retained, never_seen, seed)

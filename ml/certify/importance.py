@@ -111,7 +111,9 @@ def estimate_chi_square(log_weights: Tensor, chain: Tensor, rounding: float, see
     excess = torch.expm1(log_weights - log_weights.mean())
     terms = torch.stack([excess, excess.square(), torch.ones_like(excess)], 1)
     value, spread = _bootstrap(_chi_square_from_sums, terms, chain, seed)
-    return _interval(value, spread, (1 + value) * math.expm1(4 * rounding), relative_ess(log_weights))
+    return _interval(
+        value, spread, (1 + value) * math.expm1(min(4 * rounding, _MAX_EXPONENT)), relative_ess(log_weights)
+    )
 
 
 def _bootstrap(statistic: Callable[[Tensor], Tensor], terms: Tensor, chain: Tensor, seed: int) -> tuple[float, float]:

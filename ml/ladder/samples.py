@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -33,18 +34,26 @@ from ml.certify.samples import (
 from ml.errors import NumericalFailure
 from ml.forgetting.retained import retained_rows_of_samples
 from ml.forgetting.samples import MovedSamples, affine_map, affine_map_matrix_free
-from ml.inference.chains import SAFE_HMC, sample
+from ml.inference.chains import SAFE_HMC, Sampled, sample
 from ml.inference.diagnostics import Diagnostics
 from ml.ladder.climb import Candidate, OnProgress, OnStep, Outcome, Progress, Rung, climb, conclude
 from ml.ladder.policy import Policy
 from ml.models.likelihood import Likelihood
 from ml.models.potential import Potential
+from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 from vocabulary.rungs import RungName
 
 _SEED = 0
 
 _Samples = Candidate[SampleSet]
+
+
+@runtime_checkable
+class _Trainable(Protocol):
+    def initial(self, data: Tensor, seed: int) -> MeanFieldGaussian: ...
+
+
 _Transform = Callable[[Likelihood, Tensor, Tensor, Tensor, Tensor], MovedSamples]
 
 
@@ -106,11 +115,21 @@ class _Ladder:
         return self._weighed("reweight", certified)
 
     def retrain(self, _: _Samples | None) -> _Samples:
-        """Run safe chains from the mode of the basin that contains the samples' mean, found by Newton's method."""
-        generator = torch.Generator().manual_seed(_SEED)
-        drawn = sample(self.likelihood, self.retained, self.before.mean, SAFE_HMC, generator)
+        """Run safe chains from the mode of the basin that contains the samples' mean, found by Newton's method.
+
+        Samples in no basin, for instance at a saddle, are no start: then from where training would begin.
+        """
+        try:
+            drawn = self._run_chains(self.before.mean)
+        except NumericalFailure:
+            if not isinstance(self.likelihood, _Trainable):
+                raise
+            drawn = self._run_chains(self.likelihood.initial(self.retained, _SEED).mean.flatten())
         self._report("retrain", drawn.sample_set)
         return Candidate(posterior=drawn.sample_set, certificate=certify_resampled(drawn, len(self.retained)))
+
+    def _run_chains(self, start: Tensor) -> Sampled:
+        return sample(self.likelihood, self.retained, start, SAFE_HMC, torch.Generator().manual_seed(_SEED))
 
     def _mapped(self, rung: RungName, transform: _Transform, solver: str) -> _Samples:
         self._check_wear()

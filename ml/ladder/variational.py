@@ -23,7 +23,7 @@ from ml.certify.kantorovich import certify_expansion, certify_retrained
 from ml.errors import NumericalFailure
 from ml.forgetting.retained import retained_rows
 from ml.forgetting.variational import influence_step
-from ml.inference.variational import train
+from ml.inference.variational import descend, train
 from ml.ladder.climb import Candidate, OnProgress, OnStep, Outcome, Progress, Rung, climb, conclude
 from ml.ladder.policy import Policy
 from ml.models.family import Expansion, Family
@@ -126,7 +126,8 @@ class _Ladder:
         return self.certified(_expanded(expansion, trained.iterations))
 
     def retrain(self, _: _Expanded | None) -> _Expanded:
-        trained = train(self.family, self.retained, self.family.initial(self.retained, _RETRAINING_SEED))
+        """Train from scratch. What that reaches has read the retained rows only, whether or not it converged."""
+        trained = descend(self.family, self.retained, self.family.initial(self.retained, _RETRAINING_SEED))
         expansion = self._report("retrain", trained.iterations, self._expand(trained.posterior))
         certificate = certify_retrained(self.family, expansion, self.retained)
         return _with_certificate(_expanded(expansion, trained.iterations), certificate)

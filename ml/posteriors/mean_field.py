@@ -12,6 +12,7 @@ from torch import Tensor
 from ml.errors import InvalidInput
 
 _SERIES_BELOW = 1e-3
+_NARROW_BELOW = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +75,15 @@ def gaussian_kl(mean_gap: Tensor, std: Tensor, other_std: Tensor) -> Tensor:
     ½ [x - log(1+x) + (mean_gap/other_std)²]  with  1 + x = (std/other_std)².
     """
     x = (std - other_std) * (std + other_std) / other_std.square()
-    return 0.5 * (_excess(x) + (mean_gap / other_std).square())
+    return 0.5 * (_excess(x, std / other_std) + (mean_gap / other_std).square())
 
 
-def _excess(x: Tensor) -> Tensor:
-    """Return x - log(1+x), by its series near 0: there the difference cancels, and certificates are that small."""
+def _excess(x: Tensor, ratio: Tensor) -> Tensor:
+    """Return x - log(1+x) for 1 + x = ratio².
+
+    By its series near 0: there the difference cancels, and certificates are that small. By the ratio near -1: x of a
+    width far below the other rounds to -1.
+    """
     series = x.square() * (1 / 2 - x * (1 / 3 - x * (1 / 4 - x / 5)))
-    return torch.where(x.abs() < _SERIES_BELOW, series, x - torch.log1p(x))
+    logarithm = torch.where(ratio < _NARROW_BELOW, 2 * torch.log(ratio), torch.log1p(x))
+    return torch.where(x.abs() < _SERIES_BELOW, series, x - logarithm)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
+from service.store.datasets.limits import first_row
 from service.store.datasets.tensor_files import Content, Piece, pieces_of, view_arrays
 from service.store.errors import InvalidRegistration
 
@@ -19,7 +20,6 @@ RECORD = "record"
 SALT, SALT_BYTES = "salt", 16
 """Random bytes of each row, stored beside it and erased with it. Without them nobody can recover a row from the data
 set's commitments (tree.py)."""
-CHECKED_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -72,17 +72,12 @@ def load_arrays(field: str, content: Content) -> dict[str, NDArray[Any]]:
         raise InvalidRegistration(field, f"not a readable safetensors file: {error}") from None
     if not arrays:
         raise InvalidRegistration(field, "the file holds no tensor")
-    for array in arrays.values():
-        if array.dtype.kind == "f" and not _all_finite(array.reshape(-1)):
-            raise InvalidRegistration(field, "a tensor holds NaN or infinity; clean the data first")
+    for name, array in arrays.items():
+        row = first_row(array, lambda part: ~np.isfinite(part)) if array.dtype.kind == "f" else None
+        if row is not None:
+            raise InvalidRegistration(field, f"row {row} of {name!r} holds NaN or infinity; clean or drop it")
     return arrays
 
 
 def _fresh_salts(count: int) -> NDArray[np.uint8]:
     return np.frombuffer(secrets.token_bytes(SALT_BYTES * count), np.uint8).reshape(count, SALT_BYTES)
-
-
-def _all_finite(numbers: NDArray[Any]) -> bool:
-    """Check part by part, since a mask for all values would be another large array."""
-    parts = (numbers[start : start + CHECKED_AT_ONCE] for start in range(0, len(numbers), CHECKED_AT_ONCE))
-    return all(np.isfinite(part).all() for part in parts)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from service.store.datasets.limits import check_magnitude, check_widths, largest_value
 from service.store.datasets.tensor_files import Arrays
 from service.store.errors import InvalidRegistration
 from vocabulary.layouts import Layout
@@ -27,9 +28,20 @@ def check_posterior(layout: Layout, kind: PosteriorKind, arrays: Arrays) -> None
             _check_log_weights(arrays["log_weights"], arrays["log_weights_error"], len(arrays["samples"]))
     else:
         _check_variational(layout, arrays["mean"], arrays["std"])
+    largest = largest_value(layout, kind)
+    if largest is not None:
+        _check_posterior_limits(arrays, largest)
 
 
-def check_rows(layout: Layout, field: str, arrays: Arrays) -> None:
+def _check_posterior_limits(arrays: Arrays, largest: float) -> None:
+    for name in ("mean", "samples", *LOG_WEIGHT_TENSORS):
+        if name in arrays:
+            check_magnitude("posterior", name, arrays[name], largest)
+    if "std" in arrays:
+        check_widths(arrays["std"], largest)
+
+
+def check_rows(layout: Layout, kind: PosteriorKind, field: str, arrays: Arrays) -> None:
     rows = arrays.get("x")
     fits = rows is not None and rows.ndim == 2 and rows.dtype in layout.row_types
     if rows is None or not fits or layout.columns not in (None, rows.shape[1]):
@@ -40,6 +52,9 @@ def check_rows(layout: Layout, field: str, arrays: Arrays) -> None:
         raise InvalidRegistration(field, "holds more than the tensor 'x'; leave the others out")
     if layout.classes is not None:
         _check_labels(field, rows[:, -1], layout.classes)
+    largest = largest_value(layout, kind)
+    if largest is not None:
+        check_magnitude(field, "x", rows, largest)
 
 
 def check_row_count(layout: Layout, rows: int) -> None:

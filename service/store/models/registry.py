@@ -214,9 +214,9 @@ def _check_fit(registration: Registration, dataset: Dataset) -> None:
             "subjects",
             f"{len(registration.lookups)} subjects for {len(dataset.records)} rows; list one subject per row",
         )
-    layout = registration.layout
-    check_posterior(layout, registration.posterior_kind, load_arrays("posterior", registration.posterior))
-    check_rows(layout, "records", dataset.arrays)
+    layout, kind = registration.layout, registration.posterior_kind
+    check_posterior(layout, kind, load_arrays("posterior", registration.posterior))
+    check_rows(layout, kind, "records", dataset.arrays)
     check_row_count(layout, len(dataset.records))
     if registration.never_seen is not None:
-        check_rows(layout, "never_seen", load_arrays("never_seen", registration.never_seen))
+        check_rows(layout, kind, "never_seen", load_arrays("never_seen", registration.never_seen))
