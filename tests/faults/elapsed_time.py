@@ -8,10 +8,10 @@ from datetime import timedelta
 from sqlalchemy import update
 
 from service.settings import Settings
-from service.store.artifacts.location import open_artifacts
 from service.store.artifacts.store import destroy_due
 from service.store.database import Database
 from service.store.tables import Batch, DeletionTarget, now
+from tests.faults.artifact_stores import artifact_store
 
 
 def expire_lease(database: Database, model_id: uuid.UUID) -> None:
@@ -24,4 +24,4 @@ def expire_lease(database: Database, model_id: uuid.UUID) -> None:
 
 def sweep_files(settings: Settings, database: Database) -> None:
     """Do what the next sweep does with files, about a second later. Leftovers are the workers' own to destroy."""
-    destroy_due(database, open_artifacts(settings))
+    destroy_due(database, artifact_store(settings))

@@ -17,7 +17,6 @@ from sqlalchemy.orm import Session
 
 from lethe.verify import Rejected, verify
 from service.settings import Settings
-from service.store.artifacts.location import open_artifacts
 from service.store.certificates.bundles import find_certificate
 from service.store.certificates.verification import write_key_list
 from service.store.datasets.dataset import load_dataset
@@ -25,6 +24,7 @@ from service.store.datasets.tree import DatasetTree
 from service.store.errors import ArtifactDamaged, Gone
 from service.store.signing.keys import all_keys
 from service.store.tables import AuditEntry, Batch, Certificate, Record, Version
+from tests.faults.artifact_stores import artifact_store
 from tests.faults.population import Population
 from vocabulary.levels import DESTROYED
 
@@ -159,7 +159,7 @@ class ModelState:
 
     def _wrong_files(self) -> Iterator[str]:
         """The current files match their digests, hold exactly the retained rows, and are the only files."""
-        current, store = self.versions[-1], open_artifacts(self.settings)
+        current, store = self.versions[-1], artifact_store(self.settings)
         expected = {current.posterior_digest, current.dataset_digest} if self.retained else set()
         for name in sorted({file.name for file in store.files(self.model_id)} - expected):
             yield f"the file {name} should have been destroyed"

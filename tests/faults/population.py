@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from service.settings import Settings
-from service.store.artifacts.location import open_artifacts
 from service.store.database import Database
 from service.store.models.registry import Registration, register
 from tests import samples
+from tests.faults.artifact_stores import artifact_store
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,4 +49,4 @@ def register_population(settings: Settings, database: Database, population: Popu
         records=save({"x": population.points}),
         lookups=[samples.lookup(settings, int(owner)) for owner in population.owners],
     )
-    return register(database, open_artifacts(settings), registration, actor="test")
+    return register(database, artifact_store(settings), registration, actor="test")

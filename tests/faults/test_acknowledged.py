@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,12 +24,10 @@ from service.store.database import Database
 from service.store.states import Role
 from service.store.tables import Deletion, IdempotencyKey
 from tests import samples
-from tests.end_to_end.conftest import free_port, is_ready
-from tests.faults.fork_client import environment
+from tests.faults.api_process import serve_api
 from tests.faults.killable_servers import KillablePostgreSQL, killable_postgresql
 from tests.faults.plain_http import Connection, Response
 from tests.faults.population import draw_population, register_population
-from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 
@@ -55,7 +49,7 @@ def test_no_acknowledged_post_is_lost_when_the_database_is_killed(broker: str, t
         settings = _settings(postgresql.url, broker, tmp_path)
         database = Database(settings.database)
         token = _prepare(settings, database)
-        with _api(settings, tmp_path / "api.log") as port:
+        with serve_api(settings, tmp_path / "api.log") as port:
             outcome = asyncio.run(_post_all(port, token, postgresql))
         _check(outcome, database)
         database.close()
@@ -136,18 +130,3 @@ def _prepare(settings: Settings, database: Database) -> str:
     register_population(settings, database, draw_population(range(PEOPLE), 1, seed=SEED))
     with database.writing() as session:
         return issue_token(session, "acme", Role.COMPLIANCE, actor="test")
-
-
-@contextmanager
-def _api(settings: Settings, log_file: Path) -> Iterator[int]:
-    port = free_port()
-    env = {**os.environ, **environment(settings), "LETHE_RATE_PER_SECOND": "1000000", "LETHE_RATE_BURST": "1000000"}
-    command = [sys.executable, "-m", "lethe", "api", "--port", str(port)]
-    with log_file.open("wb") as log:
-        process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
-    try:
-        wait_until(lambda: is_ready(f"http://127.0.0.1:{port}"), "the API is ready", timeout=60)
-        yield port
-    finally:
-        process.terminate()
-        process.wait(timeout=30)

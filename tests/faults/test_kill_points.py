@@ -22,7 +22,7 @@ from tests.faults.invariants import check_log
 ON_EACH_STORAGE = pytest.mark.parametrize(
     ("database_url", "storage"), [("sqlite", "folder"), ("postgresql", "s3")], indirect=True
 )
-TRIALS_PER_BOUNDARY = 4
+TRIALS_PER_BOUNDARY = 2
 SEED = 6
 MIN_BOUNDARIES = {"commit": 8, "load_model": 1, "schedule_erasure": 1}
 """Of one batch: claim, two rows and two checks of files, progress, publication, files destroyed."""
