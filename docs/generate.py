@@ -97,14 +97,20 @@ def _cell(text: str) -> str:
 
 def _setting_row(name: str, field: FieldInfo) -> tuple[str, ...]:
     variable = field.validation_alias or f"LETHE_{name.upper()}"
-    default = "unset" if field.default in (None, "") else f"`{field.default}`"
+    default = "unset" if field.default in (None, "") else f"`{_plain(field.default)}`"
     return f"`{variable}`", _type_name(field.annotation), default, _limits(field), field.description or ""
+
+
+def _plain(default: Any) -> str:
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def _type_name(annotation: Any) -> str:
     if isinstance(annotation, UnionType):
         annotation = next(kind for kind in get_args(annotation) if kind is not NoneType)
-    return {SecretStr: "secret", Path: "path", str: "text", int: "integer", float: "number"}[annotation]
+    return {SecretStr: "secret", Path: "path", str: "text", int: "integer", float: "number", bool: "boolean"}[
+        annotation
+    ]
 
 
 def _limits(field: FieldInfo) -> str:
