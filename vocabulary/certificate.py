@@ -106,11 +106,14 @@ class Software(SignedModel):
 class AbsencePredicate(SignedModel):
     """Predicate of a certificate of absence: no model held what the request names."""
 
-    may_be_absent = frozenset({"log", "records", "replaces"})
+    may_be_absent = frozenset({"log", "models", "records", "replaces"})
 
     deletion: DeletionId
     issued_at: Timestamp = Field(description="When the statement was signed.")
     log: InLog = None
+    models: list[Uuid] = Field(
+        default=[], description="Ids of the models that were searched, ascending; absent if all models were searched."
+    )
     models_in_store: Count = Field(description="Number of models that were searched.")
     not_proved: list[str] = Field(default=[], description="What the statement does not show, in sentences.")
     received_at: ReceivedAt

@@ -52,7 +52,7 @@ def create_worker(settings: Settings, name: str) -> Celery:
     open_context = functools.cache(functools.partial(WorkerContext.open, settings, name))
 
     @app.task(name=FORGET_TASK, shared=False)
-    def forget(model_id: str, turn: int) -> None:
+    def forget(model_id: str, turn: int | None) -> None:
         serve_doorbell(open_context(), uuid.UUID(model_id), turn)
 
     @app.task(name=CHECK_TASK, shared=False)

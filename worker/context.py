@@ -47,6 +47,5 @@ class WorkerContext:
         return ClaimTerms(
             lease_seconds=self.settings.lease_seconds,
             max_attempts=self.settings.max_attempts,
-            window_seconds=self.settings.batch_window_seconds,
             limits=Limits(self.settings.batch_most_deletions, self.settings.batch_largest_fraction),
         )

@@ -24,6 +24,7 @@ from service.store.database import Database
 from service.store.deletions.summaries import write_daily_summary
 from service.store.errors import StoreError
 from service.store.models.registry import versions_without_readiness
+from worker.absences import run_absences
 from worker.callbacks.sender import run_callbacks
 from worker.checkpoints import run_publisher, run_sequencer
 
@@ -34,7 +35,7 @@ LEFTOVERS_SECONDS = 60.0
 ORPHANS_SECONDS = 3600.0
 """Interval at which the whole artifact store is listed in search of orphaned files: a bucket of a million files takes
 a thousand requests."""
-BACKGROUND_LOOPS = (run_callbacks, run_sequencer, run_publisher)
+BACKGROUND_LOOPS = (run_absences, run_callbacks, run_sequencer, run_publisher)
 
 
 def sweep_once(database: Database, artifacts: ArtifactStore, doorbell: Doorbell) -> None:

@@ -55,6 +55,7 @@ class RequestParser:
             callback_urls=body.callback_urls,
             opendsr=opendsr,
             body_id=self.body_id,
+            allowed_models=self.caller.limits.models,
             content=_digest(body, identities),
         )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import NamedTuple
 
 from service.store.batches.doorbell import FORGET_TASK, Doorbell
+from service.store.deletions.creation import NewWork
 
 
 class Ring(NamedTuple):
@@ -22,24 +23,27 @@ class Ringer:
 
     def __init__(self, doorbell: Doorbell) -> None:
         self._doorbell = doorbell
-        self._rung_at: dict[Ring, float] = {}
+        self._rung_for: dict[uuid.UUID, datetime] = {}
+        """When the work is due for which a model was rung with a delay."""
         self._queued: set[Ring] = set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ringer")
 
     def ring(self, model_ids: Iterable[uuid.UUID], delay_seconds: float = 0.0, task: str = FORGET_TASK) -> None:
-        """Wake a worker for each model after the delay. Call it after the commit; it returns at once.
-
-        Until the delay is over, one ring stands for all work that arrives for the model: nothing is rung twice.
-        """
-        now = time.monotonic()
+        """Wake a worker for each model after the delay. Call it after the commit; it returns at once."""
         for model_id in model_ids:
             ring = Ring(model_id, delay_seconds, task)
-            is_covered = now < self._rung_at.get(ring, -1.0) + delay_seconds
-            if ring not in self._queued and not is_covered:
-                if delay_seconds:
-                    self._rung_at[ring] = now
+            if ring not in self._queued:
                 self._queued.add(ring)
                 self._thread.submit(self._send, ring)
+
+    def ring_when_due(self, work: NewWork) -> None:
+        """Wake a worker for each model when its work is due. One ring stands for all work that is due at that time."""
+        if not work.wait_seconds:
+            self.ring(work.model_ids)
+            return
+        model_ids = [model_id for model_id in work.model_ids if self._rung_for.get(model_id) != work.due_at]
+        self._rung_for.update(dict.fromkeys(model_ids, work.due_at))
+        self.ring(model_ids, work.wait_seconds)
 
     def ping(self) -> None:
         """Raise unless the broker answers."""

@@ -82,19 +82,22 @@ class ModelProgress(BaseModel):
 
 
 WHAT_HAPPENS_NEXT = {
-    DeletionStatus.PENDING: "A worker will start it shortly. Until then it can be cancelled.",
+    DeletionStatus.PENDING: "A worker will start it shortly.",
     DeletionStatus.RUNNING: "A worker is removing the records from the models. Certificates follow.",
     DeletionStatus.COMPLETED: "Nothing. Download the certificates, or read `outcome` if there are none.",
     DeletionStatus.FAILED: "Nothing until it is retried: read `failure` of each model, fix the cause, retry.",
     DeletionStatus.CANCELLED: "Nothing. Send a new request to delete after all.",
 }
-WAITING_FOR_GPU = (
-    "One of its models needs a GPU: a worker with a GPU will start it as soon as it is free. "
-    "Until then it can be cancelled."
-)
+WAITING_FOR_GPU = "One of its models needs a GPU: a worker with a GPU will start it as soon as it is free."
 RETRYING_IN_SMALLER_BATCH = (
     "Its batch failed. A worker will retry it shortly in a smaller batch, separate from deletions that may have caused "
-    "the failure. Until then it can be cancelled."
+    "the failure."
+)
+
+
+CANCELLABLE = (
+    "Nothing until `binding_at`: until then it can be cancelled. Then a worker starts, or absence is certified, and "
+    "this answer says which models hold the subjects."
 )
 
 
@@ -105,6 +108,10 @@ class DeletionOut(BaseModel):
     subjects: list[str] = Field(description="Keyed commitments that stand for the subjects in log and certificates.")
     records: list[RecordName] = Field(description="Rows that the request named.")
     received_at: datetime
+    binding_at: datetime | None = Field(
+        description="Until then its caller can cancel it, and `models`, `outcome` and `absence` are not shown to it. "
+        "Null if it was cancelled before."
+    )
     due_at: datetime = Field(description="Deadline under the regulation.")
     days_left: int | None = Field(
         description="Whole days until `due_at`, negative if overdue. Null once completed or cancelled."
@@ -203,21 +210,30 @@ def deletion_out(view: DeletionView) -> DeletionOut:
         subjects=list(view.commitments),
         records=[RecordName(model=record.model_id, record=record.record) for record in view.records],
         received_at=deletion.received_at,
+        binding_at=deletion.binding_at,
         due_at=deletion.due_at,
         days_left=(deletion.due_at - timestamp) // timedelta(days=1) if is_open else None,
         overdue=is_open and deletion.due_at < timestamp,
         extension_reason=deletion.extension_reason,
         completed_at=deletion.completed_at,
-        outcome=deletion.outcome,
-        absence=None if view.targets else f"/api/v1/deletions/{deletion.id}/absence",
+        outcome=None if view.is_concealed else deletion.outcome,
+        absence=absence_path(view),
         what_happens_next=_what_happens_next(view),
         request_id=deletion.request_id,
         models=[_progress(target) for target in view.targets],
     )
 
 
+def absence_path(view: DeletionView) -> str | None:
+    """Return the path of the certificate of absence, None if there is none."""
+    is_absent = view.deletion.status == DeletionStatus.COMPLETED and not view.targets
+    return f"/api/v1/deletions/{view.deletion.id}/absence" if is_absent else None
+
+
 def _what_happens_next(view: DeletionView) -> str:
     status = DeletionStatus(view.deletion.status)
+    if view.is_concealed and status == DeletionStatus.PENDING:
+        return CANCELLABLE
     waiting = [target for target in view.targets if target.status == status == DeletionStatus.PENDING]
     if any(target.device == Device.CUDA for target in waiting):
         return WAITING_FOR_GPU

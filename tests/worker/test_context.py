@@ -14,7 +14,6 @@ def test_a_process_is_named_after_its_host_and_id() -> None:
 def test_claims_follow_the_settings(settings: Settings, context: WorkerContext) -> None:
     terms = context.terms
     assert (terms.lease_seconds, terms.max_attempts) == (settings.lease_seconds, settings.max_attempts)
-    assert terms.window_seconds == settings.batch_window_seconds
     assert terms.limits.most_deletions == settings.batch_most_deletions
     assert terms.limits.largest_fraction == settings.batch_largest_fraction
 

@@ -20,6 +20,7 @@ from service.store.artifacts.store import adopt, destroy_due, write_ahead
 from service.store.batches.lifecycle import Claim
 from service.store.batches.publication import BatchResult
 from service.store.certificates.bundles import find_certificate
+from service.store.certificates.statements import WORST_NOT_SHOWN
 from service.store.database import Database
 from service.store.datasets.dataset import load_dataset
 from service.store.datasets.tree import DatasetTree
@@ -166,22 +167,28 @@ def test_a_policy_that_no_bound_can_meet_is_met_by_retraining(
 def test_a_certificate_carries_what_an_attacker_could_still_learn(
     settings: Settings, database: Database, context: WorkerContext
 ) -> None:
-    """The worst example is identified by the commitment of its person only."""
+    """The worst example is shown to its own deletion only, and identified by the commitment of its person."""
     never_seen = np.random.default_rng(8).normal(size=(50, 2))
     model_id = samples.register_sample(settings, database, never_seen=save({"x": never_seen}))
     views = [samples.request_deletion(settings, database, number) for number in (2, 6)]
     forget_pending(context, model_id)
     with database.reading() as session:
         bundles = certificates(session)
-    commitments = {commitment for view in views for commitment in view.commitments}
+    commitments = {str(view.deletion.id): view.commitments for view in views}
+    shown = []
     for bundle in bundles:
-        effects = verify(bundle.encode(), context.signer.public_pem.encode()).predicate["effects"]
+        predicate = verify(bundle.encode(), context.signer.public_pem.encode()).predicate
+        effects = predicate["effects"]
         assert [release["draws"] for release in effects["release"]] == [1, 10, 100]
         assert effects["pac_bayes"] is None  # a mixture has no error rate
         assert effects["membership"]["n_never_seen"] == 50
         worst = effects["membership"]["worst"]
-        assert worst["commitment"] in commitments
-        assert set(worst) == {"commitment", "p_value", "p_value_before", "adjusted"}
+        assert (worst is None) == (WORST_NOT_SHOWN in predicate["not_proved"])
+        if worst is not None:
+            shown.append(worst)
+            assert [worst["commitment"]] == commitments[predicate["deletion"]]
+            assert set(worst) == {"commitment", "p_value", "p_value_before", "adjusted"}
+    assert len(shown) == 1
 
 
 def test_a_policy_changed_during_a_batch_applies_to_the_next(
@@ -267,7 +274,6 @@ def test_a_worker_killed_at_any_point_loses_nothing(
     _run_and_die(settings, model_id, patch)
     with database.writing() as session:  # as if the lease had run out
         session.execute(update(Batch).values(lease_expires_at=now() - timedelta(seconds=1)))
-        session.execute(update(Artifact).where(Artifact.destroy_at.is_not(None)).values(destroy_at=now()))
     forget_pending(context, model_id)
     destroy_due(context.database, context.artifacts)
     with database.reading() as session:

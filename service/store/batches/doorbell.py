@@ -51,9 +51,11 @@ class Doorbell:
         """
         try:
             queue, turn = self._queue_and_turn(model_id)
+            # A batch that begins before the delay is over does not take what is due only then.
+            args = [str(model_id), None if delay_seconds else turn] if task == FORGET_TASK else [str(model_id)]
             self._app.send_task(
                 task,
-                args=[str(model_id), turn] if task == FORGET_TASK else [str(model_id)],
+                args=args,
                 queue=queue,
                 countdown=delay_seconds,
                 expires=delay_seconds + EXPIRY_SECONDS,

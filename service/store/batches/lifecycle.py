@@ -66,7 +66,6 @@ class ClaimTerms:
 
     lease_seconds: float
     max_attempts: int
-    window_seconds: float
     limits: Limits = UNLIMITED
 
 
@@ -86,7 +85,7 @@ def claim_batch(
     released = _release_expired(session, model_id, timestamp, terms.max_attempts)
     if released is None:
         return None
-    selection = select_deletions(session, model_id, timestamp, terms.window_seconds, terms.limits)
+    selection = select_deletions(session, model_id, timestamp, terms.limits)
     batch = None
     if selection.targets:
         batch = _begin(session, model, worker, selection.targets, timestamp + timedelta(seconds=terms.lease_seconds))

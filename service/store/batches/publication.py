@@ -86,7 +86,9 @@ def publish(
         tree_before=result.tree_before,
         tree_after=result.tree_after,
         bound=bound,
-        effects=_name_worst(session, claim, effects, result.evidence.worst_record),
+        effects=effects,
+        worst_record=result.evidence.worst_record,
+        worst_commitments=_find_worst_commitments(session, claim, result.evidence.worst_record),
         rungs=result.evidence.rungs,
         seconds=result.evidence.seconds,
         erasure=erasure,
@@ -116,21 +118,16 @@ def _describe_rung(rung: Rung) -> str:
     return f"{rung.name} ({rung.seconds:.2g} s{f': {rung.failure}' if rung.failure else ''})"
 
 
-def _name_worst(session: Session, claim: Claim, effects: Effects, worst_record: int | None) -> Effects:
-    """Add the commitment of the worst record's subject; None if the deletion named the record itself."""
-    if effects.membership is None or effects.membership.worst is None:
-        return effects
-    commitment = session.scalars(
-        select(DeletionSubject.commitment)
+def _find_worst_commitments(session: Session, claim: Claim, worst_record: int | None) -> dict[uuid.UUID, str]:
+    """Return the commitments to the worst record's subject in the deletions of the batch that name the subject."""
+    query = (
+        select(DeletionSubject.deletion_id, DeletionSubject.commitment)
         .join(Record, Record.subject_id == DeletionSubject.subject_id)
         .join(DeletionTarget, DeletionTarget.deletion_id == DeletionSubject.deletion_id)
         .where(DeletionTarget.batch_id == claim.batch_id)
         .where(Record.model_id == claim.model_id, Record.record == worst_record)
-        .order_by(DeletionSubject.commitment)
-    ).first()
-    worst = effects.membership.worst.model_copy(update={"commitment": commitment})
-    membership = effects.membership.model_copy(update={"worst": worst})
-    return effects.model_copy(update={"membership": membership})
+    )
+    return dict(session.execute(query).all())
 
 
 def _add_version(session: Session, before: Version, result: BatchResult) -> Version:

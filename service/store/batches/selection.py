@@ -6,12 +6,11 @@ import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import and_, select
 from sqlalchemy.orm import Session
 
-from service.store.batches.due import has_due_deletions
 from service.store.dialect import chunks
 from service.store.models.registry import count_records
 from service.store.states import DeletionStatus
@@ -41,13 +40,11 @@ class Selection:
         return [target.deletion_id for target in (*self.targets, *self.already_erased)]
 
 
-def select_deletions(
-    session: Session, model_id: uuid.UUID, now: datetime, window_seconds: float, limits: Limits
-) -> Selection:
+def select_deletions(session: Session, model_id: uuid.UUID, now: datetime, limits: Limits) -> Selection:
     """Select and lock the next batch's deletions. The caller holds the model's row and refreshes what is selected."""
     already_erased: list[DeletionTarget] = []
     record_count = count_records(session, model_id)
-    while targets := _candidates(session, model_id, now, window_seconds, limits.most_deletions):
+    while targets := _candidates(session, model_id, now, limits.most_deletions):
         remaining = remaining_records(session, model_id, [target.deletion_id for target in targets])
         for target in targets:
             if target.deletion_id not in remaining:
@@ -63,18 +60,13 @@ def select_deletions(
     return Selection([], already_erased)
 
 
-def _candidates(
-    session: Session, model_id: uuid.UUID, now: datetime, window_seconds: float, most: int
-) -> Sequence[DeletionTarget]:
-    """Return pending deletions by deadline. Once one is due, those still in their batch window join; retries wait."""
-    if not has_due_deletions(session, model_id, now):
-        return []
-    in_window = and_(DeletionTarget.attempts == 0, DeletionTarget.not_before <= now + timedelta(seconds=window_seconds))
+def _candidates(session: Session, model_id: uuid.UUID, now: datetime, most: int) -> Sequence[DeletionTarget]:
+    """Return the due deletions by deadline. None joins before its window ends: until then its caller may cancel it."""
     ordered = session.scalars(
         select(Deletion.id)
         .join(DeletionTarget, DeletionTarget.deletion_id == Deletion.id)
         .where(DeletionTarget.model_id == model_id, DeletionTarget.status == DeletionStatus.PENDING)
-        .where(or_(DeletionTarget.not_before <= now, in_window))
+        .where(DeletionTarget.not_before <= now)
         .order_by(Deletion.due_at, Deletion.received_at, Deletion.id)
         .limit(most)
     ).all()

@@ -13,6 +13,8 @@ from __future__ import annotations
 import calendar
 from datetime import datetime, timedelta
 
+from service.store.paging import EPOCH
+
 
 def due(regulation: str, received_at: datetime) -> datetime:
     return _later(regulation, received_at, periods=1)
@@ -24,12 +26,17 @@ def latest(regulation: str, received_at: datetime) -> datetime:
 
 
 def held_until(received_at: datetime, due_at: datetime, window_seconds: float) -> datetime:
-    """Return until when a deletion waits for others to share a batch with: at most a tenth of the time to its deadline.
+    """Return until when a deletion waits for others to share a batch with, and until when its caller can cancel it.
+
+    At least half the window and at most the whole; at most a tenth of the time to its deadline. It ends at a multiple
+    of half the window, so that deletions received at about the same time become due at the same time: before, none may
+    join a batch, since that would show its caller that a model holds the subject.
 
     Computed once, at receipt: an extension does not make it wait longer.
     """
     available = max(due_at - received_at, timedelta())
-    return received_at + min(timedelta(seconds=window_seconds), available / 10)
+    half = min(timedelta(seconds=window_seconds), available / 10) / 2
+    return EPOCH + half * -((EPOCH - received_at - half) // half) if half else received_at
 
 
 def _later(regulation: str, start: datetime, periods: int) -> datetime:

@@ -17,15 +17,21 @@ from sqlalchemy.orm import Session
 from service.store import audit
 from service.store.clock import current_time
 from service.store.deletions import deadlines
+from service.store.deletions.absences import cancel_absence
 from service.store.deletions.lifecycle import OPEN_STATUSES, refresh
 from service.store.deletions.listing import Criteria, matches
-from service.store.deletions.views import DeletionView, find_deletion, view_of
+from service.store.deletions.views import DeletionView, find_deletion, is_binding, view_of
 from service.store.dialect import chunks
 from service.store.errors import InvalidExtension, NotCancellable, NothingToRetry
 from service.store.states import DeletionStatus
 from service.store.tables import Deletion, DeletionTarget
 
 MAX_RETRIED = 10_000
+CANCELLABLE = (DeletionStatus.PENDING, DeletionStatus.FAILED)
+CALLERS_CAN_CANCEL = (
+    "its caller can cancel it only until its batch window ends, an operator as long as it is pending or failed"
+)
+OPERATORS_CAN_CANCEL = "only a pending or failed deletion can be cancelled"
 
 
 @dataclass(frozen=True)
@@ -37,21 +43,35 @@ class Retried:
 
 
 def cancel(session: Session, deletion_id: uuid.UUID, caller: str | None, actor: str) -> DeletionView:
-    """Cancel a pending deletion in all models in which it is not completed."""
+    """Cancel a deletion in all models in which it is not completed.
+
+    With `caller` given it must not be binding yet; with None, an operator's case, no worker may have it.
+    """
     deletion = find_deletion(session, deletion_id, caller)
     targets = _lock_targets(session, DeletionTarget.deletion_id == deletion_id)
-    statuses = {target.status for target in targets}
-    if DeletionStatus.RUNNING in statuses or DeletionStatus.PENDING not in statuses:
-        session.refresh(deletion)
-        raise NotCancellable(
-            f"the deletion is {deletion.status}; only a pending deletion can be cancelled, before a worker starts it"
-        )
-    for target in targets:
-        if target.status != DeletionStatus.COMPLETED:
-            target.status = DeletionStatus.CANCELLED
+    session.refresh(deletion, with_for_update=True)
+    timestamp = current_time(session)
+    if caller is not None and is_binding(deletion, timestamp):
+        raise NotCancellable(f"the deletion is {deletion.status} and binding; {CALLERS_CAN_CANCEL}")
+    if not _cancel_targets(targets) and not cancel_absence(session, deletion_id):
+        raise NotCancellable(f"the deletion is {deletion.status}; {OPERATORS_CAN_CANCEL}")
+    if not is_binding(deletion, timestamp):
+        deletion.binding_at = None
     audit.record(session, actor, "deletion.cancelled", deletion_id)
-    refresh(session, [deletion_id])
-    return view_of(session, deletion)
+    if targets:
+        refresh(session, [deletion_id])
+    return view_of(session, deletion, caller)
+
+
+def _cancel_targets(targets: Sequence[DeletionTarget]) -> bool:
+    """Cancel all but completed targets. False if a worker has one, or if nothing is left to cancel."""
+    statuses = {target.status for target in targets}
+    if DeletionStatus.RUNNING in statuses or not statuses.intersection(CANCELLABLE):
+        return False
+    for target in targets:
+        if target.status in CANCELLABLE:
+            target.status = DeletionStatus.CANCELLED
+    return True
 
 
 def retry(
@@ -62,7 +82,7 @@ def retry(
     retried = _retry(session, [deletion_id], actor)
     if not retried.deletions:
         raise NothingToRetry(f"the deletion is {deletion.status} and has failed in no model")
-    return view_of(session, deletion), retried.model_ids
+    return view_of(session, deletion, caller), retried.model_ids
 
 
 def retry_matching(session: Session, criteria: Criteria, actor: str) -> Retried:
@@ -91,7 +111,7 @@ def extend(session: Session, deletion_id: uuid.UUID, until: datetime, reason: st
     times = {"due_before": deletion.due_at.isoformat(), "due_now": until.isoformat()}
     deletion.due_at, deletion.extension_reason = until, reason
     audit.record(session, actor, "deletion.extended", deletion_id, reason=reason, **times)
-    return view_of(session, deletion)
+    return view_of(session, deletion, caller=None)
 
 
 def _retry(session: Session, deletion_ids: Sequence[uuid.UUID], actor: str) -> Retried:

@@ -7,7 +7,7 @@ these calls `refresh` in the same transaction.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
@@ -52,14 +52,24 @@ def _refresh_chunk(session: Session, ids: Sequence[uuid.UUID]) -> None:
         session.execute(update(Deletion).where(Deletion.id.in_(with_status)).values(status=status))
     forget_bodies(session, [deletion_id for deletion_id in changed if after[deletion_id] not in OPEN_STATUSES])
     _complete(session, [deletion_id for deletion_id in changed if after[deletion_id] == DeletionStatus.COMPLETED])
-    with_callbacks = select(Deletion).where(Deletion.id.in_(changed), Deletion.callback_urls.is_not(None))
-    outbox.enqueue(
-        session,
-        [
-            outbox.Change(deletion, before[deletion.id], absent=not target_statuses[deletion.id])
-            for deletion in session.scalars(with_callbacks)
-        ],
-    )
+    _enqueue_callbacks(session, {deletion_id: before[deletion_id] for deletion_id in changed}, absent=False)
+
+
+def end_absent(session: Session, deletion_ids: Sequence[uuid.UUID], status: DeletionStatus) -> None:
+    """Complete or cancel pending deletions of what no model held. They have no targets to derive a status from."""
+    is_completed = status == DeletionStatus.COMPLETED
+    for chunk in chunks(deletion_ids):
+        change = update(Deletion).where(Deletion.id.in_(chunk))
+        session.execute(change.values(status=status, completed_at=CLOCK if is_completed else None))
+        forget_bodies(session, chunk)
+        _enqueue_callbacks(session, dict.fromkeys(chunk, DeletionStatus.PENDING), absent=is_completed)
+
+
+def _enqueue_callbacks(session: Session, before: Mapping[uuid.UUID, str], *, absent: bool) -> None:
+    """Queue callbacks for changes from the statuses before."""
+    query = select(Deletion).where(Deletion.id.in_(before), Deletion.callback_urls.is_not(None))
+    changed = session.scalars(query.execution_options(populate_existing=True))
+    outbox.enqueue(session, [outbox.Change(deletion, before[deletion.id], absent=absent) for deletion in changed])
 
 
 def _lock_statuses(session: Session, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, str]:

@@ -12,8 +12,8 @@ from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from service.store.database import Database
 from service.store.deletions.lifecycle import OPEN_STATUSES
-from service.store.deletions.views import DeletionView, views_of
-from service.store.dialect import plan_for_values
+from service.store.deletions.views import DeletionView, views_shown_to
+from service.store.dialect import CLOCK, plan_for_values
 from service.store.paging import EPOCH, Page, Position, Window, make_page, newest_first
 from service.store.tables import Deletion, DeletionTarget, now
 
@@ -41,7 +41,7 @@ def find_page(session: Session, criteria: Criteria, window: Window) -> Page[Dele
     plan_for_values(session)
     deletions = session.scalars(page_query(criteria, window)).all()
     page = make_page(deletions, window, lambda deletion: Position(deletion.received_at, deletion.id))
-    return Page(views_of(session, page.items), page.end)
+    return Page(views_shown_to(session, page.items, criteria.caller), page.end)
 
 
 def export(database: Database, criteria: Criteria) -> Iterator[Sequence[DeletionView]]:
@@ -71,6 +71,8 @@ def _model_query(criteria: Criteria, model_id: uuid.UUID, window: Window) -> Sel
     of_model = select(Deletion).join(target, target.deletion_id == Deletion.id).where(target.model_id == model_id)
     query = of_model.where(*_received_between(target.received_at, criteria, window.after))
     query = query.where(matches(replace(criteria, model_id=None), window.after))
+    if criteria.caller is not None:  # otherwise the list would show whether the model holds the subject
+        query = query.where(Deletion.binding_at <= CLOCK)
     return newest_first(query, target.received_at, target.deletion_id, window)
 
 

@@ -35,7 +35,7 @@ class DeletionRequest:
     regulation: str
     lookups: Sequence[bytes]
     model_ids: Sequence[uuid.UUID] | None
-    """Models to search for the subjects; None means all."""
+    """Models to search for the subjects; None means all that the caller may name."""
     request_id: str
     window_seconds: float
     """How long to wait for other deletions to share a batch with."""
@@ -47,5 +47,17 @@ class DeletionRequest:
     """Set if the request came over OpenDSR."""
     body_id: uuid.UUID = field(default_factory=uuid.uuid4)
     """Id of the body that it was part of (bodies.py). The lines of a bulk have the same."""
+    allowed_models: frozenset[uuid.UUID] | None = None
+    """Models that the caller's token may name; None for all."""
     content: bytes = field(default=b"", repr=False)
     """Plain digest of all that it names, from which a person can be guessed: never stored."""
+
+    @property
+    def searched_models(self) -> Sequence[uuid.UUID] | None:
+        """Return the models in which the subjects are looked for; None for all."""
+        if self.model_ids is not None or self.allowed_models is None:
+            return self.model_ids
+        return sorted(self.allowed_models)
+
+    def allows_model(self, model_id: uuid.UUID) -> bool:
+        return self.allowed_models is None or model_id in self.allowed_models

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
+from service.store.clock import current_time
 from service.store.errors import NotFound
 from service.store.states import DeletionStatus, Device
 from service.store.tables import (
@@ -54,6 +55,8 @@ class DeletionRow:
     due_at: datetime
     completed_at: datetime | None
     body_id: uuid.UUID
+    binding_at: datetime | None
+    models: list[str] | None = None
     extension_reason: str | None = None
 
 
@@ -81,6 +84,17 @@ class DeletionView:
     commitments: Sequence[str]
     targets: Sequence[TargetView]
     records: Sequence[NamedRecord] = ()
+    is_concealed: bool = False
+    """Whether its outcome and its models are left out."""
+
+    def as_shown_to_caller(self, timestamp: datetime) -> DeletionView:
+        """Return the view without what depends on who is held, as long as or since its caller could cancel it."""
+        return self if is_binding(self.deletion, timestamp) else replace(self, targets=(), is_concealed=True)
+
+
+def is_binding(deletion: Deletion | DeletionRow, timestamp: datetime) -> bool:
+    """Whether its caller can no longer cancel it. Never, if it was cancelled in time."""
+    return deletion.binding_at is not None and deletion.binding_at <= timestamp
 
 
 def find_deletion(session: Session, deletion_id: uuid.UUID, caller: str | None) -> Deletion:
@@ -92,16 +106,25 @@ def find_deletion(session: Session, deletion_id: uuid.UUID, caller: str | None) 
 
 
 def find_view(session: Session, deletion_id: uuid.UUID, caller: str | None) -> DeletionView:
-    """Return the view of a deletion. With `caller` given, only that caller's deletions are found."""
-    return view_of(session, find_deletion(session, deletion_id, caller))
+    """Return the view of a deletion. With `caller` given, only that caller's deletions are found, as shown to it."""
+    return view_of(session, find_deletion(session, deletion_id, caller), caller)
 
 
-def view_of(session: Session, deletion: Deletion) -> DeletionView:
-    return views_of(session, [deletion])[0]
+def view_of(session: Session, deletion: Deletion, caller: str | None) -> DeletionView:
+    return views_shown_to(session, [deletion], caller)[0]
+
+
+def views_shown_to(session: Session, deletions: Sequence[Deletion], caller: str | None) -> Sequence[DeletionView]:
+    """Return the views as they are shown to their caller; with None, as they are shown to operators and auditors."""
+    views = views_of(session, deletions)
+    if caller is None:
+        return views
+    timestamp = current_time(session)
+    return [view.as_shown_to_caller(timestamp) for view in views]
 
 
 def views_of(session: Session, deletions: Sequence[Deletion]) -> Sequence[DeletionView]:
-    """Return the view of each deletion, in three queries whatever their number."""
+    """Return the whole view of each deletion, in three queries whatever their number."""
     ids = [deletion.id for deletion in deletions]
     commitments: dict[uuid.UUID, list[str]] = {deletion_id: [] for deletion_id in ids}
     for subject in session.execute(
@@ -129,7 +152,9 @@ def _target_query(deletion_ids: Sequence[uuid.UUID]) -> Select[DeletionTarget, s
         .outerjoin(Batch, Batch.id == DeletionTarget.batch_id)
         .outerjoin(
             Certificate,
-            (Certificate.deletion_id == DeletionTarget.deletion_id) & (Certificate.model_id == DeletionTarget.model_id),
+            (Certificate.deletion_id == DeletionTarget.deletion_id)
+            & (Certificate.model_id == DeletionTarget.model_id)
+            & Certificate.replaced_by.is_(None),
         )
         .where(DeletionTarget.deletion_id.in_(deletion_ids))
         .order_by(DeletionTarget.deletion_id, DeletionTarget.model_id)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import pytest
 import redis
@@ -11,6 +12,8 @@ from service.intake.ringing import Ringer
 from service.settings import Settings
 from service.store.batches.doorbell import CHECK_TASK, FORGET_TASK, Doorbell
 from service.store.database import Database
+from service.store.deletions.creation import NewWork
+from service.store.tables import now
 from tests import samples
 from tests.waiting import wait_until
 
@@ -32,17 +35,22 @@ def sent_tasks(settings: Settings) -> Iterator[Callable[[], list[str]]]:
         client.delete(QUEUE)
 
 
-def test_until_the_delay_is_over_a_model_is_rung_once(
+def test_a_model_is_rung_once_for_all_work_that_is_due_at_the_same_time(
     settings: Settings, database: Database, ringer: Ringer, sent_tasks: Callable[[], list[str]]
 ) -> None:
     first, second = (samples.register_sample(settings, database) for _ in range(2))
+    due_at = now() + timedelta(minutes=1)
     for _ in range(3):
-        ringer.ring([first], delay_seconds=60.0)
+        ringer.ring_when_due(NewWork(frozenset([first]), due_at, 60.0))
         wait_until(lambda: len(sent_tasks()) == 1, "the first ring is sent")
-    ringer.ring([first, second], delay_seconds=60.0)
+    ringer.ring_when_due(NewWork(frozenset([first, second]), due_at, 60.0))
     wait_until(lambda: len(sent_tasks()) == 2, "the other model is rung")
-    time.sleep(0.05)
-    assert sent_tasks() == [FORGET_TASK] * 2
+    ringer.ring_when_due(NewWork(frozenset([first]), due_at + timedelta(seconds=1), 60.0))
+    wait_until(lambda: len(sent_tasks()) == 3, "later work is rung for")
+    for count in (4, 5):
+        ringer.ring_when_due(NewWork(frozenset([first]), now(), 0.0))
+        wait_until(lambda count=count: len(sent_tasks()) == count, "due work is rung for at once")  # type: ignore[misc]
+    assert sent_tasks() == [FORGET_TASK] * 5
 
 
 def test_a_ring_without_delay_is_always_sent(

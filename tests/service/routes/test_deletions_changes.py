@@ -20,7 +20,7 @@ from tests.service.conftest import Api
 from tests.service.deletion_rows import add_rows
 
 PATH = "/api/v1/deletions"
-TERMS = ClaimTerms(lease_seconds=30, max_attempts=3, window_seconds=0)
+TERMS = ClaimTerms(lease_seconds=30, max_attempts=3)
 UNKNOWN = uuid.UUID("00000000-0000-4000-8000-000000000000")
 
 

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import ValidationError
 
 from service.schemas.deletions import (
+    CANCELLABLE,
     RETRYING_IN_SMALLER_BATCH,
     WAITING_FOR_GPU,
     WHAT_HAPPENS_NEXT,
     DeletionCreate,
     DeletionQuery,
+    absence_path,
     deletion_out,
     page_out,
 )
@@ -38,6 +41,7 @@ def view(status: DeletionStatus, *targets: TargetView, days_left: float = 3.5) -
         due_at=timestamp + timedelta(days=days_left),
         completed_at=None,
         body_id=uuid.uuid4(),
+        binding_at=timestamp - timedelta(hours=23),
     )
     return DeletionView(row, ["commitment"], targets, [NamedRecord(MODEL_ID, 7)])
 
@@ -107,3 +111,24 @@ def test_a_page_carries_its_cursor() -> None:
     page = page_out(Page([view(DeletionStatus.PENDING)], position))
     assert page.next_cursor == position.encode()
     assert DeletionQuery(cursor=page.next_cursor).window.after is not None
+
+
+def test_a_concealed_deletion_shows_neither_models_nor_outcome() -> None:
+    held = view(DeletionStatus.PENDING, TargetView(MODEL_ID, DeletionStatus.PENDING, device=Device.CUDA))
+    absent = view(DeletionStatus.PENDING)
+    outcome = "No model holds a record of this subject."
+    absent = replace(absent, deletion=replace(cast(DeletionRow, absent.deletion), outcome=outcome))
+    before = absent.deletion.received_at
+    shown = [deletion_out(each.as_shown_to_caller(before)) for each in (held, absent)]
+    for answer in shown:
+        assert (answer.models, answer.outcome, answer.absence) == ([], None, None)
+        assert answer.what_happens_next == CANCELLABLE
+    assert deletion_out(absent).outcome == outcome
+    assert deletion_out(held.as_shown_to_caller(now())).models != []
+
+
+def test_there_is_a_certificate_of_absence_only_once_completed() -> None:
+    assert absence_path(view(DeletionStatus.PENDING)) is None
+    assert absence_path(view(DeletionStatus.CANCELLED)) is None
+    completed = view(DeletionStatus.COMPLETED)
+    assert absence_path(completed) == f"/api/v1/deletions/{completed.deletion.id}/absence"

@@ -17,7 +17,7 @@ from service.store.database import Database
 from service.store.tables import Batch, now
 from tests import samples
 
-TERMS = ClaimTerms(lease_seconds=30, max_attempts=10, window_seconds=0)
+TERMS = ClaimTerms(lease_seconds=30, max_attempts=10)
 
 
 @pytest.fixture(params=[timedelta(minutes=-10), timedelta(minutes=10)], ids=["behind", "ahead"])

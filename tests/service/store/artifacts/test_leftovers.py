@@ -22,7 +22,7 @@ from service.store.states import BatchStatus
 from service.store.tables import Artifact, AuditEntry, Batch, Model, Version, now
 from tests import samples
 
-TERMS = ClaimTerms(lease_seconds=30.0, max_attempts=5, window_seconds=0.0)
+TERMS = ClaimTerms(lease_seconds=30.0, max_attempts=5)
 
 
 @pytest.fixture

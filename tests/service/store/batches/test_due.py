@@ -11,7 +11,7 @@ from service.store.database import Database
 from service.store.tables import Batch, Deletion, now
 from tests import samples
 
-TERMS = ClaimTerms(lease_seconds=30, max_attempts=3, window_seconds=0)
+TERMS = ClaimTerms(lease_seconds=30, max_attempts=3)
 
 
 def test_the_model_with_the_earliest_deadline_is_rung_for_first(settings: Settings, database: Database) -> None:

@@ -15,7 +15,7 @@ from service.store.states import BatchStatus
 from service.store.tables import Batch, now
 from tests import samples
 
-TERMS = ClaimTerms(lease_seconds=30.0, max_attempts=5, window_seconds=0.0)
+TERMS = ClaimTerms(lease_seconds=30.0, max_attempts=5)
 
 
 def claim(database: Database, model_id: uuid.UUID) -> uuid.UUID:

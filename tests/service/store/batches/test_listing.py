@@ -14,7 +14,7 @@ from service.store.paging import Window
 from service.store.states import BatchStatus
 from tests import samples
 
-TERMS = ClaimTerms(lease_seconds=30, max_attempts=3, window_seconds=0)
+TERMS = ClaimTerms(lease_seconds=30, max_attempts=3)
 
 
 def claim(database: Database, model_id: uuid.UUID) -> Claim:

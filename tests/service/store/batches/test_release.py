@@ -15,7 +15,7 @@ from service.store.errors import LeaseLost
 from service.store.tables import AuditEntry, Batch, DeletionTarget, now
 from tests import samples
 
-TERMS = ClaimTerms(lease_seconds=30.0, max_attempts=1, window_seconds=0.0)
+TERMS = ClaimTerms(lease_seconds=30.0, max_attempts=1)
 
 
 def claim(database: Database, model_id: uuid.UUID, worker: str) -> Claim | None:

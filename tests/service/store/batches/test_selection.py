@@ -17,11 +17,9 @@ from service.store.tables import Deletion, DeletionTarget, Record, now
 from tests import samples
 
 
-def claim(
-    database: Database, model_id: uuid.UUID, limits: Limits, window_seconds: float = 0.0, turn: int | None = None
-) -> Claim | None:
+def claim(database: Database, model_id: uuid.UUID, limits: Limits, turn: int | None = None) -> Claim | None:
     with database.writing() as session:
-        return claim_batch(session, model_id, "worker", ClaimTerms(30, 3, window_seconds, limits), turn)
+        return claim_batch(session, model_id, "worker", ClaimTerms(30, 3, limits), turn)
 
 
 def claimed_ids(claimed: Claim | None) -> list[uuid.UUID]:
@@ -114,7 +112,8 @@ def test_deletions_of_erased_records_are_completed_during_selection(settings: Se
     assert statuses == {**dict.fromkeys(erased, "completed"), waiting: "running"}
 
 
-def test_a_deletion_in_backoff_does_not_join_a_long_window(settings: Settings, database: Database) -> None:
+def test_nothing_joins_a_batch_before_it_is_due(settings: Settings, database: Database) -> None:
+    """Neither a deletion in backoff nor one that its caller may still cancel."""
     model_id = samples.register_sample(settings, database)
     failed, fresh, due = (samples.request_deletion(settings, database, number).deletion.id for number in range(3))
     with database.writing() as session:
@@ -122,7 +121,7 @@ def test_a_deletion_in_backoff_does_not_join_a_long_window(settings: Settings, d
         for deletion_id, attempts in ((failed, 1), (fresh, 0)):
             target = update(DeletionTarget).where(DeletionTarget.deletion_id == deletion_id)
             session.execute(target.values(not_before=soon, attempts=attempts))
-    assert set(claimed_ids(claim(database, model_id, Limits(), window_seconds=3600))) == {fresh, due}
+    assert claimed_ids(claim(database, model_id, Limits())) == [due]
 
 
 def test_a_doorbell_is_answered_by_the_first_batch_that_begins_after_it(settings: Settings, database: Database) -> None:

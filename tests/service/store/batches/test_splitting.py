@@ -16,7 +16,7 @@ from service.store.deletions.listing import Criteria
 from service.store.tables import Batch, DeletionTarget, now
 from tests import samples
 
-TERMS = ClaimTerms(lease_seconds=30, max_attempts=2, window_seconds=0)
+TERMS = ClaimTerms(lease_seconds=30, max_attempts=2)
 
 
 def claim(database: Database, model_id: uuid.UUID) -> Claim:

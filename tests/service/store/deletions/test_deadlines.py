@@ -42,17 +42,31 @@ def test_latest_extensions(regulation: str, received: str, expected: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("window", "remaining", "wait"),
+    ("window", "remaining", "longest"),
     [
         (timedelta(seconds=1), timedelta(days=30), timedelta(seconds=1)),
         (timedelta(hours=12), timedelta(days=30), timedelta(hours=12)),
         (timedelta(days=7), timedelta(days=30), timedelta(days=3)),
         (timedelta(hours=12), timedelta(hours=10), timedelta(hours=1)),
-        (timedelta(hours=12), timedelta(0), timedelta(0)),
-        (timedelta(hours=12), timedelta(days=-1), timedelta(0)),
-        (timedelta(0), timedelta(days=30), timedelta(0)),
     ],
 )
-def test_a_deletion_waits_at_most_a_tenth_of_its_time(window: timedelta, remaining: timedelta, wait: timedelta) -> None:
+def test_a_deletion_waits_for_half_a_window_or_longer(
+    window: timedelta, remaining: timedelta, longest: timedelta
+) -> None:
+    """And at most a tenth of the time to its deadline. Those received within half a window are due together."""
+    start, ends = utc("2026-11-16T00:00:00"), set()
+    for step in range(100):
+        received_at = start + longest / 100 * step
+        until = held_until(received_at, received_at + remaining, window.total_seconds())
+        assert longest / 2 <= until - received_at <= longest
+        ends.add(until)
+    assert len(ends) in (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("window", "remaining"),
+    [(43200.0, timedelta(0)), (43200.0, timedelta(days=-1)), (0.0, timedelta(days=30)), (1e-7, timedelta(days=30))],
+)
+def test_without_a_window_or_time_nothing_waits(window: float, remaining: timedelta) -> None:
     received_at = utc("2026-11-16T09:30:00")
-    assert held_until(received_at, received_at + remaining, window.total_seconds()) == received_at + wait
+    assert held_until(received_at, received_at + remaining, window) == received_at

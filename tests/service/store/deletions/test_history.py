@@ -13,7 +13,7 @@ from service.store.deletions.history import History, find_history
 from service.store.tables import AuditEntry
 from tests import samples
 
-TERMS = ClaimTerms(lease_seconds=30, max_attempts=3, window_seconds=0)
+TERMS = ClaimTerms(lease_seconds=30, max_attempts=3)
 
 
 def fail(database: Database, model_id: uuid.UUID) -> None:

@@ -14,7 +14,7 @@ from service.store.errors import NotFound
 from service.store.tables import Batch, Deletion, now
 from tests import samples
 
-TERMS = ClaimTerms(lease_seconds=30, max_attempts=3, window_seconds=0)
+TERMS = ClaimTerms(lease_seconds=30, max_attempts=3)
 
 
 def test_a_deletion_is_found_by_its_caller_and_by_roles_that_see_all(settings: Settings, database: Database) -> None:
