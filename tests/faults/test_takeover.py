@@ -6,6 +6,7 @@ then resumed where that is possible: it changes nothing.
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -239,7 +240,9 @@ def up_with_faulty_worker(folder: Path, file: Path) -> Iterator[Running]:
     faulty = [sys.executable, "-m", "tests.faults.faulty_worker", "publish", "stop", str(file)]
     command = [sys.executable, "-c", UP, str(data_dir), str(port), str(data_dir / "service.log"), *faulty]
     env = {**embedded_environment(), "PYTHONPATH": str(ROOT), "LETHE_BATCH_WINDOW_SECONDS": "0.2"}
-    running = Running(f"http://127.0.0.1:{port}", data_dir, subprocess.Popen(command, env=env, cwd=folder))
+    with (folder / "supervisor.log").open("wb") as log:
+        process = subprocess.Popen(command, env=env, cwd=folder, stdout=log, stderr=log)
+    running = Running(f"http://127.0.0.1:{port}", data_dir, process)
     try:
         wait_until(running.ready, "lethe up is ready", timeout=60)
         yield running
@@ -264,8 +267,9 @@ def test_a_stopped_writer_of_sqlite_is_killed_and_its_batch_continues(tmp_path: 
         wait_for_takeover(database, case, f"{circumstances}; a request waited {waited:.1f} s", started)
         assert STOPPED_SECONDS - 1 < waited < SQLITE_BUSY_SECONDS
         assert not psutil.pid_exists(pid)
-        (killed,) = [line for line in up.log() if line["event"] == "stood still"]
-        assert (killed["program"], killed["pid"]) == ("faulty", pid)
+        lines = map(json.loads, (tmp_path / "supervisor.log").read_text().splitlines())
+        killed = [(line["program"], line["pid"]) for line in lines if line["event"] == "stood still"]
+        assert killed == [("faulty", pid)]
         assert batches(database, case.model_id)[0] == "abandoned"
     with database.reading() as session:
         certificates = session.scalars(select(Certificate).where(Certificate.deletion_id == case.deletion_id)).all()

@@ -6,7 +6,8 @@ import uuid
 import pytest
 import torch
 from celery.exceptions import SoftTimeLimitExceeded
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 import ml
 from ml.errors import MemoryExhausted
@@ -54,6 +55,22 @@ def test_each_failure_says_whether_to_retry_and_what_to_do(
     failure = classify(error, BATCH)
     assert (failure.permanent, failure.splits) == (permanent, splits)
     assert message in failure.reason
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("setting", ["lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"])
+def test_reaching_a_time_limit_of_the_database_is_transient(database: Database, setting: str) -> None:
+    with database.engine.connect() as holder, database.engine.connect() as waiter:
+        holder.execute(text("SELECT pg_advisory_xact_lock(1)"))
+        waiter.execute(text("SELECT pg_advisory_xact_lock(2)"))
+        waiter.execute(text(f"SET LOCAL {setting} = '20ms'"))
+        if setting.startswith("idle"):  # the pause lasts until its locks are free
+            holder.execute(text("SELECT pg_advisory_xact_lock(2)"))
+        with pytest.raises(DBAPIError) as error:
+            waiter.execute(text("SELECT pg_advisory_xact_lock(1)"))
+    failure = classify(error.value, BATCH)
+    assert (failure.permanent, failure.splits) == (False, False)
+    assert "the database did not answer" in failure.reason
 
 
 def test_exhausted_cpu_memory_is_recognised() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 import uuid
 from dataclasses import replace
 
+import pytest
 import redis
 from sqlalchemy import func, select, update
 
@@ -15,10 +17,10 @@ from service.store.batches.doorbell import FORGET_TASK, QUEUES
 from service.store.database import Database
 from service.store.deletions.views import NamedRecord
 from service.store.states import Device
-from service.store.tables import Batch, Deletion, Version
+from service.store.tables import Batch, Deletion, Model, Version
 from tests import samples
 from worker.context import WorkerContext
-from worker.forget import serve_doorbell
+from worker.forget import forget_pending, serve_doorbell
 from worker.sweep import sweep_once
 
 
@@ -62,3 +64,18 @@ def test_a_busy_model_starves_no_other(
     assert batches_of(database) == {busy: 6, quiet: 1}  # one per doorbell, without a sweep
     with database.reading() as session:
         assert set(session.scalars(select(Deletion.status))) == {"completed"}
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_model_that_another_transaction_holds_is_left_to_a_later_doorbell(
+    settings: Settings, database: Database, context: WorkerContext
+) -> None:
+    """As while a batch is published, or if its worker was stopped: other models are served in the meantime."""
+    model_id = samples.register_sample(settings, database)
+    samples.request_deletion(settings, database, 1)
+    with database.writing() as session:
+        session.execute(select(Model.id).where(Model.id == model_id).with_for_update())
+        started = time.monotonic()
+        assert forget_pending(context, model_id) is False
+        assert time.monotonic() - started < 5
+    assert forget_pending(context, model_id) is True
