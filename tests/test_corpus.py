@@ -68,6 +68,6 @@ def test_a_case_is_written_for_a_command_line(mutated: list[Case], tmp_path: Pat
 
 @pytest.mark.soak
 def test_every_mutation_has_an_outcome() -> None:
-    codes = Counter(case.exit_code for case in mutated_cases(10_000, seed=18))
-    assert codes.total() == 10_000
+    codes = Counter(case.exit_code for case in mutated_cases(5_000, seed=18))
+    assert codes.total() == 5_000
     assert set(codes) == {0, 1, 3}
