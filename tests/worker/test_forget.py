@@ -27,7 +27,6 @@ from service.store.datasets.tree import DatasetTree
 from service.store.deletions.views import find_view
 from service.store.models.registry import change_policy, current_version
 from service.store.tables import (
-    Artifact,
     AuditEntry,
     Batch,
     Certificate,

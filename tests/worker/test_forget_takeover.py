@@ -9,15 +9,13 @@ import pytest
 from sqlalchemy import select, update
 
 from service.settings import Settings
-from service.store import clock
-from service.store.artifacts.store import destroy_due
-from service.store.batches import lifecycle, publication
 from service.store.batches.due import models_to_ring
 from service.store.database import Database
 from service.store.deletions.views import find_view
 from service.store.models.registry import current_version
 from service.store.tables import Artifact, Batch, Certificate, DeletionTarget, Version, now
 from tests import samples
+from tests.skewed_clock import skew_clock
 from tests.waiting import wait_until
 from tests.worker.processes import start_forgetting
 from worker.context import WorkerContext
@@ -49,8 +47,7 @@ def test_a_late_worker_with_another_clock_cannot_publish(
             late_digests = set(session.scalars(select(Artifact.digest).where(Artifact.destroy_at.is_not(None))))
         assert len(late_digests) == 2  # both files of its version are written
         deletion_ids.append(samples.request_deletion(settings, database, 2).deletion.id)
-        for module in (lifecycle, clock, publication):
-            monkeypatch.setattr(module, "now", lambda: now() + timedelta(seconds=TEN_MINUTES))
+        skew_clock(monkeypatch, timedelta(seconds=TEN_MINUTES))
         wait_until(lambda: forget_pending(context, model_id), "the lease expired, by the clock of the database")
         output, errors = late.communicate("go on\n", timeout=60)
     assert (late.returncode, "batch.lost" in output) == (0, True), errors
@@ -66,8 +63,6 @@ def test_a_late_worker_with_another_clock_cannot_publish(
         assert not late_digests & current
         adopted = set(session.scalars(select(Artifact.digest).where(Artifact.destroy_at.is_(None))))
         assert adopted == current
-        session.execute(update(Artifact).where(Artifact.destroy_at.is_not(None)).values(destroy_at=now()))
-    destroy_due(database, context.artifacts)
     assert {path.name for path in (settings.artifact_dir / str(model_id)).iterdir()} == current
 
 
