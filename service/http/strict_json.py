@@ -48,7 +48,7 @@ class StrictRequest(Request):
 def read_json(content: bytes) -> Any:
     """Return the value of a JSON text in UTF-8. Raise ValidationError, which repeats nothing of the text."""
     try:
-        return _DECODER.decode(content.decode())
+        return DECODER.decode(content.decode())
     except _Refused as error:
         raise _invalid(str(error)) from None
     except json.JSONDecodeError as error:
@@ -76,7 +76,7 @@ def _refuse_constant(_: str) -> NoReturn:
     raise _Refused(NOT_FINITE)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant)
+DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant)
 
 
 def _invalid(reason: str) -> ValidationError:

@@ -8,15 +8,15 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Body, Depends, Header, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
 from service.http.errors import ImportsDisabled, error_responses, field_path
 from service.http.strict_json import StrictRoute, read_json
 from service.intake.import_root import read_parts
+from service.intake.subject_stream import count_rows, read_subjects
 from service.resources import Engineer, ModelReader, Registrar, Resources, ResourcesDep, require_role
-from service.schemas.deletions import IdentityIn
 from service.schemas.models import Manifest, ModelImport, ModelOut, ModelPage, Policy, model_out
 from service.schemas.paging import WindowQuery, next_cursor
 from service.schemas.versions import VersionPage, version_out
@@ -74,7 +74,6 @@ NETWORK_EXAMPLE = {
 ImportBody = Annotated[ModelImport, Body(examples=[EXAMPLE, NETWORK_EXAMPLE])]
 T = TypeVar("T")
 Manifests: TypeAdapter[Manifest] = TypeAdapter(Manifest)
-Subjects = TypeAdapter(Annotated[list[IdentityIn], Field(min_length=1)])
 PARTS = {
     "manifest": "JSON: name, family, posterior, config, policy; see `manifest` of `POST /api/v1/models/import`.",
     "posterior": "safetensors: `mean` and `std` of variational parameters, or `samples` and `chain` of a sample set.",
@@ -264,7 +263,7 @@ def _register_parts(resources: Resources, parts: dict[str, Content], actor: str)
 
 
 def _register(resources: Resources, manifest: Manifest, parts: dict[str, Content], actor: str) -> ModelOut:
-    subjects = _parse("subjects", Subjects, parts["subjects"])
+    subjects = read_subjects(parts["subjects"], count_rows(parts["records"]))
     registration = Registration(
         name=manifest.name,
         family=manifest.family,
