@@ -11,6 +11,9 @@ its inverse. Tests forget from models at these limits (tests/service/store/datas
 LARGEST_SAMPLED_VALUE = 1e6
 """The same of models with samples, for whom training again means chains, which need more digits."""
 
+LARGEST_LOG_WEIGHT = 1e3
+"""A sample whose weight is smaller by this exponent has none in float64."""
+
 
 @dataclass(frozen=True)
 class Layout:

@@ -15,6 +15,7 @@ from vocabulary.certificate import (
     Bundle,
     CertificatePredicate,
     CertificateStatement,
+    DestroyedProof,
     ForgottenProof,
     ReceiptStatement,
     Statement,
@@ -63,7 +64,7 @@ def test_a_data_set_of_an_earlier_version_is_its_digest() -> None:
     assert (dataset.before.digest, dataset.before.root) == ("0" * 64, None)
 
 
-@pytest.mark.parametrize("model", [Bundle, ForgottenProof, ReceiptStatement, AbsenceStatement])
+@pytest.mark.parametrize("model", [Bundle, ForgottenProof, DestroyedProof, ReceiptStatement, AbsenceStatement])
 def test_members_of_ordered_models_are_declared_in_the_order_of_their_names(model: type[BaseModel]) -> None:
     names = [field.alias or name for name, field in model.model_fields.items()]
     assert names == sorted(names)
@@ -72,9 +73,10 @@ def test_members_of_ordered_models_are_declared_in_the_order_of_their_names(mode
             test_members_of_ordered_models_are_declared_in_the_order_of_their_names(part)
 
 
-def test_there_are_three_kinds_of_statement() -> None:
+def test_there_are_four_kinds_of_statement() -> None:
     types = {get_args(kind.model_fields["predicateType"].annotation)[0] for kind in get_args(Statement)}
-    assert types == {"urn:lethe:receipt:v1", "urn:lethe:absence:v1", "urn:lethe:certificate:v1"}
+    kinds = ("receipt", "absence", "certificate", "destruction")
+    assert types == {f"urn:lethe:{kind}:v1" for kind in kinds}
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -9,6 +9,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 import ml
+from ml.certify.network.certificate import DEFAULT_RECIPE
 from ml.models.network import Network
 from service.schemas.models import BuiltInManifest, manifest_union
 from tests.vocabulary.configurations import CONFIGS
@@ -21,12 +22,18 @@ from vocabulary.families import (
     current_config,
     entry_points_by_family,
     is_network,
+    records_needed,
 )
 from vocabulary.layouts import Layout
 
-NETWORK_ROWS: dict[str, Any] = {"min_rows": 64, "row_types": ("float64", "float32")}
+NETWORK_ROWS: dict[str, Any] = {
+    "min_rows": 64,
+    "row_types": ("float64", "float32"),
+    "largest_value": 1e9,
+    "records_needed": 32,
+}
 LAYOUTS = {
-    "gaussian-mixture": Layout((3, 2), 2, min_rows=3),
+    "gaussian-mixture": Layout((3, 2), 2, min_rows=3, records_needed=3),
     "linear-regression": Layout((4,), 5),
     "logistic-regression": Layout((4,), 5, classes=2),
     "softmax-regression": Layout((3, 4), 5, classes=3),
@@ -59,6 +66,19 @@ def test_a_built_in_family_is_built_from_a_valid_configuration(family: str) -> N
     assert config.layout == LAYOUTS[family]
     assert model.parameter_count == config.layout.parameter_count
     assert isinstance(model, Network) == is_network(family)
+
+
+def test_the_records_that_a_model_needs_follow_from_its_configuration() -> None:
+    assert records_needed("gaussian-mixture", {"components": 7, "dimensions": 2, "prior_std": 1.0}) == 7
+    assert records_needed("lenet5", {}) == DEFAULT_RECIPE.draws
+    assert records_needed("linear-regression", {"dimensions": 9}) == 1
+    assert records_needed("from-another-package", {"anything": 1}) == 1
+
+
+def test_a_configuration_beyond_the_limits_still_has_an_answer() -> None:
+    """It may have been registered when they were wider."""
+    assert records_needed("gaussian-mixture", {"components": 7, "dimensions": 2, "prior_std": 1e-40}) == 7
+    assert records_needed("logistic-regression", {"dimensions": 2, "prior_std": 1.0, "draws": 64}) == 1
 
 
 def test_a_new_family_is_one_table_entry_and_one_implementation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from service.store.datasets.limits import check_magnitude, check_widths, largest_value
 from service.store.datasets.tensor_files import Arrays
 from service.store.errors import InvalidRegistration
-from vocabulary.layouts import Layout
+from vocabulary.layouts import LARGEST_LOG_WEIGHT, Layout
 from vocabulary.posterior_kinds import LOG_WEIGHT_TENSORS, POSTERIOR_TENSORS, PosteriorKind
 
 
@@ -34,7 +34,7 @@ def check_posterior(layout: Layout, kind: PosteriorKind, arrays: Arrays) -> None
 
 
 def _check_posterior_limits(arrays: Arrays, largest: float) -> None:
-    for name in ("mean", "samples", *LOG_WEIGHT_TENSORS):
+    for name in ("mean", "samples"):
         if name in arrays:
             check_magnitude("posterior", name, arrays[name], largest)
     if "std" in arrays:
@@ -84,14 +84,18 @@ def _check_samples(layout: Layout, samples: NDArray[Any], chain: NDArray[Any]) -
 
 
 def _check_log_weights(log_weights: NDArray[Any], error: NDArray[Any], draws: int) -> None:
-    if log_weights.shape != (draws,) or log_weights.dtype != "float64" or not np.isfinite(log_weights).all():
-        raise InvalidRegistration(
-            "posterior", "needs a float64 tensor 'log_weights': a finite number for each sample, or leave it out"
-        )
-    if error.shape != (1,) or error.dtype != "float64" or not 0 <= error[0] < np.inf:
+    fits = log_weights.shape == (draws,) and log_weights.dtype == "float64"
+    if not fits or not (np.abs(log_weights) <= LARGEST_LOG_WEIGHT).all():
         raise InvalidRegistration(
             "posterior",
-            "needs a float64 tensor 'log_weights_error': one number, at least 0, the error of 'log_weights'",
+            f"needs a float64 tensor 'log_weights': a number within ±{LARGEST_LOG_WEIGHT:g} for each sample; leave out "
+            "samples without weight, or the tensor",
+        )
+    if error.shape != (1,) or error.dtype != "float64" or not 0 <= error[0] <= LARGEST_LOG_WEIGHT:
+        raise InvalidRegistration(
+            "posterior",
+            f"needs a float64 tensor 'log_weights_error': one number from 0 to {LARGEST_LOG_WEIGHT:g}, the error of "
+            "'log_weights'",
         )
 
 

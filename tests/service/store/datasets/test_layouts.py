@@ -23,11 +23,11 @@ def test_arrays_that_fit_are_accepted() -> None:
     check_posterior(LAYOUT, "variational", VARIATIONAL)
     check_posterior(LAYOUT, "samples", SAMPLES)
     check_posterior(LAYOUT, "samples", WEIGHTED)
-    check_rows(LAYOUT, "records", ROWS)
+    check_rows(LAYOUT, "variational", "records", ROWS)
     check_row_count(LAYOUT, 2)
     check_posterior(UNKNOWN_LAYOUT, "variational", {"mean": np.zeros(7), "std": np.ones(7)})
     check_posterior(UNKNOWN_LAYOUT, "samples", {"samples": np.zeros((4, 9)), "chain": CHAIN})
-    check_rows(UNKNOWN_LAYOUT, "records", {"x": np.zeros((1, 9))})
+    check_rows(UNKNOWN_LAYOUT, "variational", "records", {"x": np.zeros((1, 9))})
 
 
 POSTERIORS: dict[str, tuple[PosteriorKind, dict[str, Any]]] = {
@@ -53,6 +53,12 @@ POSTERIORS: dict[str, tuple[PosteriorKind, dict[str, Any]]] = {
     "two errors": ("samples", {**WEIGHTED, "log_weights_error": np.zeros(2)}),
     "a negative error": ("samples", {**WEIGHTED, "log_weights_error": np.array([-1.0])}),
     "an error without a limit": ("samples", {**WEIGHTED, "log_weights_error": np.array([np.nan])}),
+    "a weight without weight": ("samples", {**WEIGHTED, "log_weights": np.array([0.0, 0.0, -1001.0, 0.0])}),
+    "an error above every weight": ("samples", {**WEIGHTED, "log_weights_error": np.array([1001.0])}),
+    "a mean out of range": ("variational", {**VARIATIONAL, "mean": np.full((3, 2), 1.1e12)}),
+    "a width too large": ("variational", {**VARIATIONAL, "std": np.full((3, 2), 1.1e12)}),
+    "a width too small": ("variational", {**VARIATIONAL, "std": np.full((3, 2), 0.9e-12)}),
+    "samples out of range": ("samples", {**SAMPLES, "samples": np.full((4, 6), -1.1e6)}),
     "a negative chain": ("samples", {**SAMPLES, "chain": np.array([0, 1, -1, 0])}),
 }
 
@@ -80,24 +86,47 @@ def test_an_unknown_family_still_needs_two_tensors_of_one_shape() -> None:
         {"x": np.array([[0.5, 1.0, 3.0]])},
         {"x": np.array([[0.5, 1.0, -1.0]])},
         {"x": np.array([[0.5, 1.0, 0.5]])},
+        {"x": np.array([[0.5, -1.1e12, 1.0]])},
     ],
 )
 def test_rows_that_do_not_fit_are_refused(rows: dict[str, Any]) -> None:
     with pytest.raises(InvalidRegistration) as refused:
-        check_rows(LAYOUT, "never_seen", rows)
+        check_rows(LAYOUT, "variational", "never_seen", rows)
     assert refused.value.field == "never_seen"
 
 
 def test_rows_of_networks_may_be_float32() -> None:
     network = replace(LAYOUT, row_types=("float64", "float32"))
     for kind in ("float64", "float32"):
-        check_rows(network, "records", {"x": ROWS["x"].astype(kind)})
+        check_rows(network, "variational", "records", {"x": ROWS["x"].astype(kind)})
     with pytest.raises(InvalidRegistration, match="needs a float64 or float32 tensor 'x' with 3 columns"):
-        check_rows(network, "records", {"x": ROWS["x"].astype("float16")})
+        check_rows(network, "variational", "records", {"x": ROWS["x"].astype("float16")})
     with pytest.raises(InvalidRegistration, match="row 0 has no valid label"):
-        check_rows(network, "records", {"x": np.array([[0.5, 1.0, 0.1]], dtype=np.float32)})
+        check_rows(network, "variational", "records", {"x": np.array([[0.5, 1.0, 0.1]], dtype=np.float32)})
 
 
 def test_too_few_rows_are_refused() -> None:
     with pytest.raises(InvalidRegistration, match="at least 2 rows"):
         check_row_count(LAYOUT, 1)
+
+
+def test_numbers_at_the_limits_are_accepted() -> None:
+    check_rows(LAYOUT, "variational", "records", {"x": np.array([[-1e12, 1e12, 1.0]])})
+    check_rows(LAYOUT, "samples", "records", {"x": np.array([[-1e6, 1e6, 1.0]])})
+    limits = {"mean": np.full((3, 2), -1e12), "std": np.array([[1e-12, 1e12]] * 3)}
+    check_posterior(LAYOUT, "variational", limits)
+    check_posterior(LAYOUT, "samples", {**WEIGHTED, "samples": np.full((4, 6), 1e6), "log_weights": np.full(4, -1e3)})
+
+
+def test_models_with_samples_and_networks_have_narrower_limits() -> None:
+    rows = {"x": np.array([[1.0, 1.0, 0.0], [1.1e6, 1.0, 0.0]])}
+    check_rows(LAYOUT, "variational", "records", rows)
+    with pytest.raises(InvalidRegistration, match=r"row 1 of 'x' holds a number beyond ±1e\+06.*rescale"):
+        check_rows(LAYOUT, "samples", "records", rows)
+    with pytest.raises(InvalidRegistration, match="beyond ±1000"):
+        check_rows(replace(LAYOUT, largest_value=1e3), "variational", "records", rows)
+
+
+def test_only_the_family_knows_the_limits_of_an_unknown_layout() -> None:
+    check_rows(UNKNOWN_LAYOUT, "variational", "records", {"x": np.full((1, 9), 1e300)})
+    check_posterior(UNKNOWN_LAYOUT, "variational", {"mean": np.full(7, 1e300), "std": np.full(7, 1e-300)})
