@@ -10,7 +10,7 @@ from typing import Any
 
 from .confirmation import find_missing
 from .keys import STATEMENTS, Key, KeyRing, load_keys
-from .log import Place, find_place, require_origin
+from .log import Inclusion, find_place, require_origin
 from .reading import Rejected, decode_base64, is_signed, list_at, object_at, text_at, time_at
 from .statements import KINDS, Kind, check_posterior, check_replaced, sentences_not_proved
 from .strict_json import parse_object
@@ -77,15 +77,15 @@ def verify(
     signed = check_signed(object_at(bundle, "envelope"), ring)
     key, kind, predicate = signed.key, signed.kind, signed.predicate
     checks = ["the file is a Lethe bundle in canonical form", *signed.checks]
-    place = _find_place(bundle, kind, predicate, signed.payload, ring, witnesses, later)
-    if place is not None:
-        key.require_trusted(place.at)
-        checks += place.checks
+    inclusion = _find_place(bundle, kind, predicate, signed.payload, ring, witnesses, later)
+    if inclusion is not None:
+        key.require_trusted(inclusion.at)
+        checks += inclusion.checks
     if posterior is not None:
         checks.append(check_posterior(signed.statement, posterior))
     not_proved = [*sentences_not_proved(predicate), *([NAME_NOT_PROVED] if ring.origin is None else [])]
     verified = Verified(kind.name, tuple(checks), tuple(not_proved), predicate, content)
-    if missing := find_missing(place, key, kind, predicate, now):
+    if missing := find_missing(inclusion, key, kind, predicate, now):
         raise Unconfirmed(missing, verified)
     return verified
 
@@ -129,7 +129,7 @@ def _find_place(
     ring: KeyRing,
     witnesses: Sequence[str],
     later: bytes | None,
-) -> Place | None:
+) -> Inclusion | None:
     if "log" in bundle:
         return find_place(object_at(bundle, "log"), kind, predicate, payload, ring, witnesses, later)
     if kind.is_always_logged:

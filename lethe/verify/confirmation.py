@@ -12,15 +12,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from .keys import Key
-from .log import Place
+from .log import Inclusion
 from .reading import object_at, time_at, whole_at
 from .statements import Kind
 
 
-def find_missing(place: Place | None, key: Key, kind: Kind, predicate: Mapping[str, Any], now: datetime | None) -> str:
+def find_missing(
+    inclusion: Inclusion | None, key: Key, kind: Kind, predicate: Mapping[str, Any], now: datetime | None
+) -> str:
     """Return what is missing and what to do about it; empty if nothing is."""
-    reasons = [_unlogged(kind, predicate, now or datetime.now(UTC))] if place is None else []
-    return "; ".join([*reasons, *_unconfirmed_date(place, key)])
+    reasons = [_unlogged(kind, predicate, now or datetime.now(UTC))] if inclusion is None else []
+    return "; ".join([*reasons, *_unconfirmed_date(inclusion, key)])
 
 
 def _unlogged(kind: Kind, predicate: Mapping[str, Any], now: datetime) -> str:
@@ -35,10 +37,10 @@ def _unlogged(kind: Kind, predicate: Mapping[str, Any], now: datetime) -> str:
     )
 
 
-def _unconfirmed_date(place: Place | None, key: Key) -> list[str]:
-    keys = [key] if place is None else [key, place.checkpoint.key]
+def _unconfirmed_date(inclusion: Inclusion | None, key: Key) -> list[str]:
+    keys = [key] if inclusion is None else [key, inclusion.checkpoint.key]
     revocations = [signer.revoked_at for signer in keys if signer.revoked_at is not None]
-    if not revocations or (place is not None and _is_confirmed(place, min(revocations))):
+    if not revocations or (inclusion is not None and _is_confirmed(inclusion, min(revocations))):
         return []
     return [
         "it is signed by a key that was revoked later, and nothing confirms that it is older than the revocation; "
@@ -46,9 +48,9 @@ def _unconfirmed_date(place: Place | None, key: Key) -> list[str]:
     ]
 
 
-def _is_confirmed(place: Place, revoked_at: datetime) -> bool:
-    later = [] if place.later is None else [place.later]
+def _is_confirmed(inclusion: Inclusion, revoked_at: datetime) -> bool:
+    later = [] if inclusion.later is None else [inclusion.later]
     if any(checkpoint.key.revoked_at is None for checkpoint in later):
         return True
-    cosignatures = [cosignature for checkpoint in (place.checkpoint, *later) for cosignature in checkpoint.cosignatures]
-    return any(cosignature.at < revoked_at for cosignature in cosignatures)
+    checkpoints = [inclusion.checkpoint, *later]
+    return any(cosignature.at < revoked_at for checkpoint in checkpoints for cosignature in checkpoint.cosignatures)

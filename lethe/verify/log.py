@@ -19,7 +19,7 @@ MAX_LATER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Place:
+class Inclusion:
     """Where the log holds a statement."""
 
     at: datetime
@@ -32,13 +32,13 @@ class Place:
     @property
     def checks(self) -> list[str]:
         first = self.checkpoint
-        inclusion = f"entry {self.index} of the log {first.origin} at {first.size} entries records it"
+        record = f"entry {self.index} of the log {first.origin} at {first.size} entries records it"
         consistency = (
             [f"the log at {self.later.size} entries (key {self.later.key.key_id[:12]}) is consistent with it"]
             if self.later
             else []
         )
-        return [inclusion, *map(str, first.cosignatures), *consistency]
+        return [record, *map(str, first.cosignatures), *consistency]
 
 
 def find_place(
@@ -49,12 +49,12 @@ def find_place(
     ring: KeyRing,
     witnesses: Sequence[str],
     later: bytes | None,
-) -> Place:
+) -> Inclusion:
     """Check the bundle's member `log`, and that it belongs to this statement."""
     checkpoint = open_checkpoint(text_at(log, "checkpoint"), ring, witnesses)
     at = check_place(log, checkpoint, kind, predicate, payload)
     newer = None if later is None else _open_later(checkpoint, later, ring)
-    return Place(at, whole_at(log, "index"), checkpoint, newer)
+    return Inclusion(at, whole_at(log, "index"), checkpoint, newer)
 
 
 def check_place(
