@@ -13,14 +13,16 @@ from sqlalchemy import select, update
 
 from service.logs import configure_logging
 from service.settings import Settings
+from service.store.artifacts.folder import ArtifactFolder
 from service.store.artifacts.store import write_ahead
 from service.store.batches.doorbell import CHECK_TASK, FORGET_TASK, QUEUES, Doorbell
-from service.store.batches.lifecycle import claim_batch
+from service.store.batches.lifecycle import claim_batch, end_batch
 from service.store.database import Database
 from service.store.deletions.summaries import find_summaries
-from service.store.states import Device
+from service.store.states import BatchStatus, Device
 from service.store.tables import Artifact, AuditEntry, Batch, Deletion, DeletionTarget, now
 from tests import samples
+from tests.waiting import wait_until
 from worker.context import WorkerContext
 from worker.readiness import check_current
 from worker.sweep import run_sweep, sweep_once
@@ -143,3 +145,31 @@ def test_runs_until_stopped(settings: Settings) -> None:
     stop.set()
     sweep.join(timeout=10)
     assert not sweep.is_alive()
+
+
+def test_destroys_leftovers_and_warns_of_a_store_that_keeps_versions(
+    settings: Settings,
+    database: Database,
+    context: WorkerContext,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure_logging("INFO")
+    model_id = samples.register_sample(settings, database)
+    samples.request_deletion(settings, database, 1)
+    with database.writing() as session:
+        claim = claim_batch(session, model_id, "worker", context.terms)
+    assert claim is not None
+    digest = write_ahead(database, context.artifacts, model_id, "dataset", b"rows", batch_id=claim.batch_id)
+    with database.writing() as session:
+        end_batch(session, claim.batch_id, BatchStatus.FAILED)
+        session.execute(update(DeletionTarget).values(not_before=now() + timedelta(hours=1)))
+    monkeypatch.setattr(ArtifactFolder, "keeps_versions", lambda self: True)
+    stop = threading.Event()
+    sweep = threading.Thread(target=run_sweep, args=(settings, stop))
+    sweep.start()
+    path = settings.artifact_dir / str(model_id) / digest
+    wait_until(lambda: not path.exists(), "the leftover is destroyed")
+    wait_until(lambda: "artifacts.versioned" in capsys.readouterr().out, "the warning is logged")
+    stop.set()
+    sweep.join(timeout=10)
