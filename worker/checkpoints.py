@@ -16,10 +16,11 @@ from pathlib import Path
 import httpx
 import structlog
 
-from service.settings import Settings
+from service.settings import ConfigurationError, Settings
 from service.settings.witnesses import Witness
 from service.store.clock import current_time
 from service.store.database import Database
+from service.store.errors import KeyInactive
 from service.store.log import sequencing
 from service.store.log.checkpoints import parse_signatures
 from service.store.signing.keys import open_signer
@@ -50,13 +51,22 @@ def _is_behind(database: Database) -> bool:
 
 
 def run_sequencer(settings: Settings, stop: threading.Event) -> None:
-    """Sequence entries until `stop` is set. An unavailable database is waited for."""
+    """Sequence entries until `stop` is set. An unavailable database is waited for, and so is a key that may sign.
+
+    A key that was retired or revoked is read again: a key file holds the successor after `lethe key rotate`.
+    """
     database = Database(settings.database)
     signer: StatementSigner | None = None
+    problem = ""
     while not stop.wait(min(settings.sweep_seconds, MAX_INTERVAL_SECONDS)):
         try:
             signer = signer or open_signer(settings, database)
             sequence_all(database, signer)
+            problem = ""
+        except (KeyInactive, ConfigurationError) as error:
+            if problem != str(error):
+                log.error("sequencer.waiting", reason=str(error))  # noqa: TRY400 - no bug, so no traceback
+            problem, signer = str(error), None
         except Exception:
             log.exception("sequencer.failed")  # go on: nothing would restart this thread
     database.close()

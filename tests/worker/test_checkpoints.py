@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -11,18 +12,21 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 from sqlalchemy import func, select
+from structlog.testing import capture_logs
 
 from lethe.verify import Rejected, verify
 from service.schemas.log import public_keys_out
-from service.settings import Settings
+from service.settings import Settings, new_key, write_private_file
+from service.settings.key_sources import replace_key_file
 from service.settings.witnesses import parse_witnesses
 from service.store import audit
 from service.store.certificates import bundles
 from service.store.database import Database
 from service.store.log import sequencing
 from service.store.log.checkpoints import parse_note
-from service.store.signing.keys import keys_for, open_signer
-from service.store.signing.statements import StatementSigner
+from service.store.signing.keys import keys_for, open_signer, retire, rotate
+from service.store.signing.statements import StatementSigner, public_key_of
+from service.store.states import SigningUse
 from service.store.tables import AuditEntry, Checkpoint
 from tests import samples
 from tests.waiting import wait_until
@@ -247,3 +251,63 @@ def test_a_witnessed_certificate_verifies_with_the_published_list_and_names_its_
     assert "cosigned by witness witness.example/w1 at" in verified.checks[-1]
     with pytest.raises(Rejected, match="cannot be checked"):
         verify(content, signer.public_pem.encode())
+
+
+def test_a_download_shows_the_first_cosigned_checkpoint_once_there_is_one(
+    settings: Settings, database: Database, signer: StatementSigner, witness: Witness, open_publisher: Opener
+) -> None:
+    """The first checkpoint that covers the entry was not cosigned: the witness sees the newest ones only."""
+    deletion_id = samples.request_deletion(settings, database, 99).deletion.id
+    sequence_all(database, signer)
+
+    def download(cosigned: bool) -> bytes:
+        with database.reading() as session:
+            return bundles.find_absence(session, deletion_id, None, cosigned=cosigned).encode()
+
+    first = download(cosigned=True)
+    assert first == download(cosigned=False)
+    grow(database, signer)
+    publisher = open_publisher(witnesses=witness.setting)
+    publisher.publish_newest()
+    grow(database, signer)
+    publisher.publish_newest()
+    assert download(cosigned=False) == first
+    with database.reading() as session:
+        keys = public_keys_out(publisher.settings, keys_for(session, signer)).model_dump_json().encode()
+    (key,) = json.loads(keys)["witnesses"]
+    cosigned = download(cosigned=True)
+    assert json.loads(cosigned)["envelope"] == json.loads(first)["envelope"]
+    assert "cosigned by witness" in verify(cosigned, keys, witnesses=[key]).checks[-1]
+    assert download(cosigned=True) == cosigned
+    with pytest.raises(Rejected, match="not cosigned"):
+        verify(first, keys, witnesses=[key])
+
+
+def test_the_sequencer_waits_for_a_key_that_may_sign(settings: Settings, database: Database, tmp_path: Path) -> None:
+    """Its log key is retired; the key file then holds the successor, as after `lethe key rotate --use log`."""
+    path = tmp_path / "log.key"
+    write_private_file(path, new_key())
+    using_file = settings.model_copy(update={"log_key": None, "log_key_file": path})
+    old, seed = open_signer(using_file, database), new_key()
+    stop, successor = threading.Event(), public_key_of(base64.b64decode(seed))
+    with database.writing() as session:
+        rotate(session, old.log_public_key, successor, SigningUse.LOG, "ops")
+        retire(session, old.log_key_id, "ops")
+    with capture_logs() as lines:
+        sequencer = threading.Thread(target=checkpoints.run_sequencer, args=(using_file, stop))
+        sequencer.start()
+        try:
+            wait_until(lambda: lines, "the sequencer reports its key")
+            assert newest_or_none(database) is None
+            replace_key_file(path, seed)
+            wait_until(lambda: not count_unsequenced(database), "the successor signs")
+        finally:
+            stop.set()
+            sequencer.join(timeout=20)
+    assert [line["event"] for line in lines] == ["sequencer.waiting"]
+    assert f"{old.log_key_id[:8]} was retired" in lines[0]["reason"]
+
+
+def newest_or_none(database: Database) -> Checkpoint | None:
+    with database.reading() as session:
+        return sequencing.latest_checkpoint(session)
