@@ -80,6 +80,8 @@ def verify(
     inclusion = _find_place(bundle, kind, predicate, signed.payload, ring, witnesses, later)
     if inclusion is not None:
         key.require_trusted(inclusion.at)
+        if kind.promises_entry:
+            checks.append(f"the entry is dated {inclusion.at.isoformat()}, within the promised time")
         checks += inclusion.checks
     if posterior is not None:
         checks.append(check_posterior(signed.statement, posterior))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from .checkpoints import Checkpoint, open_checkpoint
@@ -86,13 +86,22 @@ def _check_entry(text: bytes, kind: Kind, predicate: Mapping[str, Any], payload:
     if (entry.get("action"), entry.get("concerns")) != (kind.action, text_at(predicate, kind.concerns)):
         raise Rejected(f"the entry in the log is not that of this {kind.name}")
     if kind.promises_entry:
-        if hash_at(object_at(predicate, "log"), "leaf") != leaf_hash(text):
-            raise Rejected("the entry in the log is not the one that the receipt promised")
+        _check_promise(text, at, predicate)
     elif details.get("statement") != hashlib.sha256(payload).hexdigest():
         raise Rejected("the entry in the log is of another statement")
     if at < time_at(predicate, kind.signed_at):
         raise Rejected("the entry in the log is dated before the statement")
     return at
+
+
+def _check_promise(text: bytes, at: datetime, predicate: Mapping[str, Any]) -> None:
+    """Check that the entry is the one that a receipt promised, dated within the promised time."""
+    promise = object_at(predicate, "log")
+    if hash_at(promise, "leaf") != leaf_hash(text):
+        raise Rejected("the entry in the log is not the one that the receipt promised")
+    microseconds = (at - time_at(predicate, "received_at")) // timedelta(microseconds=1)
+    if microseconds > whole_at(promise, "within_seconds") * 1_000_000:
+        raise Rejected(f"the entry in the log is dated {at.isoformat()}, later than the receipt promised")
 
 
 def _open_later(checkpoint: Checkpoint, later: bytes, ring: KeyRing) -> Checkpoint:

@@ -214,6 +214,7 @@ def _times(_: random.Random) -> Iterator[Case]:
             draft = certificate(**{member: time})
             yield Case(f"time/{member}/{time}", draft.write(), key_list())
         yield Case(f"time/at/{time}", certificate().change(entry={"at": time}).write(), key_list())
+        yield Case(f"time/receipt/at/{time}", receipt().change(entry={"at": time}).write(), key_list())
         for use, member in itertools.product(("statements", "log"), ("retired_at", "revoked_at")):
             yield Case(f"time/{use}/{member}/{time}", certificate().write(), key_list(**{use: {member: time}}))
             keys = key_list(**{use: {member: time}})

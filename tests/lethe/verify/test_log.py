@@ -191,6 +191,16 @@ def test_an_entry_that_is_older_than_the_statement_is_rejected() -> None:
             verify(KINDS[kind]().change(entry={"at": "2026-11-16T07:59:59.999999Z"}).write(), KEY)
 
 
+@pytest.mark.parametrize(("at", "is_kept"), [("08:00:02.000000", True), ("08:00:02.000001", False)])
+def test_the_entry_of_a_receipt_is_dated_within_the_promised_time(at: str, is_kept: bool) -> None:
+    content = KINDS["receipt"]().change(entry={"at": f"2026-11-16T{at}Z"}).write()
+    if is_kept:
+        assert "within the promised time" in verify(content, KEY).checks[-2]
+    else:
+        with pytest.raises(Rejected, match="later than the receipt promised"):
+            verify(content, KEY)
+
+
 def test_a_receipt_whose_promise_was_not_kept_is_rejected() -> None:
     signed = sign(RECEIPT_TYPE, _nobody(), _receipt())
     with pytest.raises(Rejected, match="not the one that the receipt promised"):
