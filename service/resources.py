@@ -32,7 +32,7 @@ from service.store.batches.doorbell import Doorbell
 from service.store.database import Database
 from service.store.errors import NotFound
 from service.store.signing.keys import open_signer
-from service.store.signing.processor_identity import ProcessorIdentity
+from service.store.signing.processor_identity import ProcessorIdentity, open_processor
 from service.store.signing.statements import StatementSigner
 from service.store.states import Role
 
@@ -58,7 +58,7 @@ class Resources:
     @functools.cached_property
     def processor(self) -> ProcessorIdentity:
         """Loaded on first use: if `lethe up` has not created the RSA key, creating it takes a while."""
-        return ProcessorIdentity.load(self.settings)
+        return open_processor(self.settings, self.database)
 
     @functools.cached_property
     def readiness(self) -> TimedChecks:
@@ -84,8 +84,8 @@ class Resources:
             intake=Intake(database, hasher.check, signer, ringer, settings.idempotency_wait_seconds),
         )
 
-    def parser(self, caller: Caller, request_id: str) -> RequestParser:
-        return RequestParser(caller, self.hasher, self.settings.batch_window_seconds, request_id)
+    def parser(self, caller: Caller, request_id: str, key: str | None = None) -> RequestParser:
+        return RequestParser(caller, self.hasher, self.settings.batch_window_seconds, request_id, key)
 
     def close(self) -> None:
         self.background.close()

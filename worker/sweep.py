@@ -22,6 +22,7 @@ from service.store.batches.doorbell import CHECK_TASK, Doorbell
 from service.store.batches.due import models_to_ring
 from service.store.database import Database
 from service.store.deletions.summaries import write_daily_summary
+from service.store.erasure_traces import TraceClearer
 from service.store.errors import StoreError
 from service.store.models.registry import versions_without_readiness
 from worker.absences import run_absences
@@ -63,10 +64,12 @@ def run_sweep(settings: Settings, stop: threading.Event) -> None:
     threads = [threading.Thread(target=run, args=(settings, stop)) for run in BACKGROUND_LOOPS]
     for thread in threads:
         thread.start()
+    traces = TraceClearer(database)
     leftovers_due = orphans_due = time.monotonic()
     while not stop.wait(settings.sweep_seconds):
         try:
             sweep_once(database, artifacts, doorbell)
+            traces.clear()
             if time.monotonic() >= leftovers_due:
                 leftovers_due = time.monotonic() + LEFTOVERS_SECONDS
                 _collect_leftovers(database, artifacts)

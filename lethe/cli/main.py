@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from lethe.cli import deletions, processes, verification
+from lethe.cli import checked_secrets, deletions, processes, verification
 from lethe.cli.keys import keys, print_secrets
 from lethe.cli.log import log
 from lethe.cli.output import out, print_note
@@ -58,6 +58,8 @@ app.add_typer(certificates, name="certificate", rich_help_panel=USE)
 app.add_typer(log, name="log", rich_help_panel=CHECK)
 app.add_typer(models, name="model", rich_help_panel=CHECK)
 app.add_typer(tokens, name="token", rich_help_panel=ADMINISTER)
+keys.command("rotate-identity")(checked_secrets.rotate_identity)
+keys.command("accept-opendsr")(checked_secrets.accept_opendsr)
 app.add_typer(keys, name="key", rich_help_panel=ADMINISTER)
 if importlib.util.find_spec("benchmarks"):  # not part of the wheel: a production install does not need it
     benchmarks = importlib.import_module("benchmarks.commands")

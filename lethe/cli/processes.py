@@ -57,7 +57,7 @@ def api(data_dir: DataDir = None, host: Host = "127.0.0.1", port: Port = 8000) -
     from service.http.server import server_config
     from service.logs import configure_logging
 
-    settings = load_ready_settings(data_dir)
+    settings = load_ready_settings(data_dir, speaks_opendsr=True)
     configure_logging(settings.log_level, sees_identities=True)
     uvicorn.Server(server_config(create_app(settings), settings, host, port)).run()
 
@@ -98,7 +98,7 @@ def sweep(data_dir: DataDir = None) -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    run_sweep(load_ready_settings(data_dir), stop)
+    run_sweep(load_ready_settings(data_dir, speaks_opendsr=True), stop)
 
 
 def migrate(data_dir: DataDir = None) -> None:

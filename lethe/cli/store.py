@@ -45,15 +45,19 @@ def load_logged_settings(data_dir: Path | None) -> Settings:
     return settings
 
 
-def load_ready_settings(data_dir: Path | None) -> Settings:
+def load_ready_settings(data_dir: Path | None, *, speaks_opendsr: bool = False) -> Settings:
     """Load the settings of a process that needs the current schema and a key that may sign.
 
-    A process that starts before the migration fails here, and is restarted by its supervisor.
+    A process that starts before the migration fails here, and is restarted by its supervisor. So does one that answers
+    as an OpenDSR processor with another key than before.
     """
     from service.logs import configure_logging
     from service.store.signing.keys import open_signer
+    from service.store.signing.processor_identity import open_processor
 
     with open_store(data_dir) as (settings, database):
         configure_logging(settings.log_level)
         open_signer(settings, database)
+        if speaks_opendsr:
+            open_processor(settings, database)
     return settings

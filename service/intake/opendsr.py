@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from service.http.opendsr_errors import UnsupportedRequest
 from service.http.strict_json import read_json
 from service.schemas.deletions import DeletionCreate, IdentityIn
+from service.schemas.identity_leaks import IN_URL, url_names
 from service.schemas.opendsr import SUPPORTED_FORMAT, SUPPORTED_REQUEST, OpenDsrRequest, OwnExtension, SubjectIdentity
 
 
@@ -21,6 +22,8 @@ def read_opendsr(raw: bytes, domain: str) -> OpenDsrRequest:
     identities = body.subject_identities or _identities_in_extensions(body, domain)
     if any(identity.identity_format != SUPPORTED_FORMAT for identity in identities):
         raise UnsupportedRequest("unsupported_identity_format", "send identities in format raw; see /v2/discovery")
+    if any(url_names(url, [item.identity_value for item in identities]) for url in body.status_callback_urls or ()):
+        raise UnsupportedRequest("identity_in_url", f"status_callback_urls {IN_URL}")
     return body.model_copy(update={"subject_identities": identities})
 
 

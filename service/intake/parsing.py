@@ -13,8 +13,10 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import Header
+from fastapi.exceptions import RequestValidationError
 
 from service.schemas.deletions import DeletionCreate
+from service.schemas.identity_leaks import IN_KEY, key_names
 from service.store.access.identities import Identity, IdentityHasher
 from service.store.access.tokens import Caller
 from service.store.deletions.bodies import digest_content
@@ -40,10 +42,15 @@ class RequestParser:
     hasher: IdentityHasher
     window_seconds: float
     request_id: str
+    key: str | None = None
+    """Idempotency key of the request."""
     body_id: uuid.UUID = field(default_factory=uuid.uuid4)
 
     def parse(self, body: DeletionCreate, opendsr: OpenDsrReference | None = None) -> DeletionRequest:
         identities = [Identity(subject.identity_type, subject.identity_value) for subject in body.subjects]
+        if self.key is not None and key_names(self.key, (identity.value for identity in identities)):
+            error = {"type": "identity", "loc": ("header", "Idempotency-Key"), "msg": IN_KEY}
+            raise RequestValidationError([error])
         return DeletionRequest(
             caller=self.caller.name,
             regulation=body.regulation,

@@ -71,7 +71,7 @@ async def create_deletions(
     run = resources.background.run
     numbered = await run(split_lines, await request.body())
     await resources.limits.charge(caller.token_id, len(numbered) - 1)  # the request itself has been counted
-    parser = resources.parser(caller, request.state.request_id)
+    parser = resources.parser(caller, request.state.request_id, idempotency_key)
     lines: list[Line] = []
     for start in range(0, len(numbered), LINES_PER_SLICE):
         lines += await run(read_lines, numbered[start : start + LINES_PER_SLICE], parser.parse)

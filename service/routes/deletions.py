@@ -72,7 +72,7 @@ async def create_deletion(
     def write_receipt(view: DeletionView) -> str:
         return receipt_out(view, sign_receipt(resources.signer, view)).model_dump_json()
 
-    parser = resources.parser(caller, request.state.request_id)
+    parser = resources.parser(caller, request.state.request_id, idempotency_key)
     deletion_request = parser.parse(body)
     key = parser.key_use(idempotency_key, DELETION, [deletion_request])
     submission = single_submission(deletion_request, write_receipt, key)

@@ -6,9 +6,11 @@ import uuid
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from service.schemas.fields import CONVERTED, CallbackUrl, Cursor, QueryBool, QueryInt, Strict, UtcTimestamp, Uuid
+from service.schemas.identity_leaks import IN_URL, url_names
 from service.schemas.paging import next_cursor
 from service.store.deletions.history import Event
 from service.store.deletions.lifecycle import OPEN_STATUSES
@@ -62,6 +64,14 @@ class DeletionCreate(Strict):
         "no personal data.",
         examples=[["https://compliance.example/lethe"]],
     )
+
+    @field_validator("callback_urls")
+    @classmethod
+    def _check_urls(cls, urls: list[str], fields: ValidationInfo) -> list[str]:
+        values = [subject.identity_value for subject in fields.data.get("subjects", ())]
+        if any(url_names(url, values) for url in urls):
+            raise PydanticCustomError("identity", IN_URL)
+        return urls
 
     @model_validator(mode="after")
     def _check_not_empty(self) -> DeletionCreate:

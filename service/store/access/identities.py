@@ -48,6 +48,14 @@ class IdentityHasher:
         return reduce(lambda digest, key: hmac.digest(key, digest, "sha256"), self._keys, message)
 
     @property
+    def key_count(self) -> int:
+        return len(self._keys)
+
+    def extended(self, key: bytes) -> IdentityHasher:
+        """Return the hasher after a rotation that adds this key."""
+        return IdentityHasher(*self._keys, key)
+
+    @property
     def check(self) -> CheckValue:
         """Return the check value of the keys."""
         return CheckValue(IDENTITY_KEY, self.mac(check_message(IDENTITY_KEY)))

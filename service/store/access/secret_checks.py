@@ -74,5 +74,12 @@ def find_value(session: Session, name: str, *, lock: bool = False) -> bytes | No
     return session.scalar(query.with_for_update(read=True) if lock else query)
 
 
+def replace_value(session: Session, check: CheckValue) -> None:
+    """Accept another secret in place of the one used so far."""
+    row = {"name": check.name, "value": check.value}
+    statement = insert(session, SecretCheck).values(row)
+    session.execute(statement.on_conflict_do_update(index_elements=["name"], set_={"value": check.value}))
+
+
 def describe_mismatch(name: str) -> str:
     return f"{name} is not the secret that this database was used with: {REMEDIES[name]}."

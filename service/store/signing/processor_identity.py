@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
 
 from service.settings import ConfigurationError, Settings, write_private_file
+from service.store.access.secret_checks import OPENDSR_KEY, CheckValue, ensure_match
+from service.store.database import Database
 
 KEY_BITS = 3072
 VALID_FOR = timedelta(days=3650)
@@ -62,9 +65,24 @@ class ProcessorIdentity:
             )
         return cls(domain, pem, key)
 
+    @property
+    def check(self) -> CheckValue:
+        """Return the digest of the public key, by which the database recognises the key."""
+        public = self._key.public_key().public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        return CheckValue(OPENDSR_KEY, hashlib.sha256(public).digest())
+
     def sign(self, body: bytes) -> str:
         """Return the signature as base64. The same bytes get the same signature, so repeated answers are identical."""
         return base64.b64encode(self._key.sign(body, padding.PKCS1v15(), hashes.SHA256())).decode()
+
+
+def open_processor(settings: Settings, database: Database) -> ProcessorIdentity:
+    """Return the identity of this process. Raise ConfigurationError if the database was used with another key."""
+    processor = ProcessorIdentity.load(settings)
+    ensure_match(database, processor.check)
+    return processor
 
 
 def _names(certificate: x509.Certificate) -> list[str]:
