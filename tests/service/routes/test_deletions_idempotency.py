@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import json
 import uuid
 from collections.abc import Iterator
@@ -11,9 +13,11 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+from pydantic import SecretStr
 from sqlalchemy import func, select, text
 
-from service.settings import Settings
+from service.settings import Settings, new_key
+from service.store.access.identity_keys import add_key
 from service.store.database import Database
 from service.store.states import Role
 from service.store.tables import Deletion
@@ -87,6 +91,62 @@ def test_a_refused_request_does_not_use_up_its_key(api: Api, database: Database)
     unknown_model = {**BODY, "models": [str(uuid.uuid4())]}
     assert api.call(Role.COMPLIANCE, "POST", PATH, json=unknown_model, headers=headers).status_code == 404
     assert api.call(Role.COMPLIANCE, "POST", PATH, json=BODY, headers=headers).status_code == 201
+
+
+@pytest.mark.parametrize("kind", ["key", "hash"])
+def test_a_key_that_names_the_person_is_refused(api: Api, database: Database, kind: str) -> None:
+    value = BODY["subjects"][0]["identity_value"]
+    key = f"delete {value}" if kind == "key" else hashlib.sha256(value.encode()).hexdigest()
+    for path in (PATH, f"{PATH}/bulk"):
+        answer = api.call(Role.COMPLIANCE, "POST", path, json=BODY, headers={"Idempotency-Key": key})
+        assert answer.status_code == 422
+        assert "use a random key such as a UUID" in answer.text
+        assert value not in answer.text
+    assert count_deletions(database) == 0
+
+
+def test_a_callback_url_that_names_the_person_is_refused(api: Api, database: Database) -> None:
+    url = f"https://acme.example/{BODY['subjects'][0]['identity_value'].replace('@', '%40')}"
+    body = {**BODY, "callback_urls": [url]}
+    answer = api.call(Role.COMPLIANCE, "POST", PATH, json=body)
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "body.callback_urls")
+    line = api.call(Role.COMPLIANCE, "POST", f"{PATH}/bulk", json=body).json()
+    assert (line["status"], line["problem"]["errors"][0]["field"]) == (422, "callback_urls")
+    assert count_deletions(database) == 0
+
+
+def test_one_key_is_for_one_kind_of_request(api: Api, database: Database) -> None:
+    assert post(api).status_code == 201
+    answer = post(api, f"{PATH}/bulk")
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:lethe:problem:idempotency-mismatch")
+    assert count_deletions(database) == 1
+
+
+def test_after_a_rotation_a_running_api_refuses_until_it_is_restarted(settings: Settings, database: Database) -> None:
+    """Otherwise it would sign that people who are held are absent."""
+    samples.register_sample(settings, database)
+    key = new_key()
+    with serving(settings, database) as api:
+        assert post(api).status_code == 201
+        with database.writing() as session:
+            add_key(session, samples.hasher(settings), base64.b64decode(key), actor="operator")
+        refused = [
+            api.call(Role.COMPLIANCE, "POST", PATH, json=BODY),
+            api.call(Role.COMPLIANCE, "POST", f"{PATH}/bulk", json=BODY),
+            api.call(Role.ENGINEER, "POST", "/api/v1/models", files=samples.parts()),
+        ]
+        for answer in refused:
+            assert (answer.status_code, answer.json()["type"]) == (503, "urn:lethe:problem:secret-mismatch")
+            assert "LETHE_IDENTITY_KEY" in answer.json()["detail"]
+    assert count_deletions(database) == 1
+    assert settings.identity_key is not None
+    keys = SecretStr(f"{settings.identity_key.get_secret_value()},{key}")
+    with serving(settings.model_copy(update={"identity_key": keys}), database) as api:
+        answer = api.call(Role.COMPLIANCE, "POST", PATH, json=BODY)
+        assert answer.status_code == 201
+        assert answer.json()["status"] == "pending"  # the person is found
+        assert post(api).status_code == 201  # the first answer
+    assert count_deletions(database) == 2
 
 
 @pytest.mark.slow
