@@ -1,6 +1,7 @@
 """Statements and types that differ between SQLite and PostgreSQL.
 
-Connections differ in engines.py, errors in database_errors.py. No other module asks which database it talks to.
+Connections differ in engines.py, errors in database_errors.py, dead rows in dead_rows.py. No other module asks which
+database it talks to.
 """
 
 from __future__ import annotations

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 import uuid
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.exc import DatabaseError, IntegrityError, InternalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from service.http.errors import TABLE, BodyTooLarge, OperationalError, Row
 from service.logs import configure_logging
 from service.settings import Settings
+from service.store import engines
 from service.store import errors as store
+from service.store.database import Database
 from service.store.states import Role
-from tests.service.conftest import Api
+from tests import samples
+from tests.service.conftest import Api, serving
 
 UNKNOWN = uuid.UUID("00000000-0000-4000-8000-000000000000")
 
@@ -109,6 +114,26 @@ def test_a_crash_is_reported_in_the_format_of_the_path(
     assert "broken" not in answer.text
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert answer.headers["X-Request-ID"] in answer.text
+
+
+def test_a_request_waits_for_a_lock_no_longer_than_the_limit(
+    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process holds what the request needs, and stands still."""
+    samples.register_sample(settings, database)
+    monkeypatch.setattr(engines, "SQLITE_BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(engines, "SERVER_LIMITS", {**engines.SERVER_LIMITS, "lock_timeout": "200ms"})
+    body = {"subjects": [samples.person(1)]}
+    with serving(settings, database) as api:
+        with database.writing() as holder:
+            is_postgresql = database.engine.dialect.name == "postgresql"
+            holder.execute(text("LOCK TABLE deletions" if is_postgresql else "SELECT 1"))
+            started = time.monotonic()
+            answer = api.call(Role.COMPLIANCE, "POST", "/api/v1/deletions", json=body)
+            assert time.monotonic() - started < 5
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:lethe:problem:database-away")
+        assert answer.headers["Retry-After"] == "5"
+        assert api.call(Role.COMPLIANCE, "POST", "/api/v1/deletions", json=body).status_code == 201
 
 
 def damage() -> sqlite3.DatabaseError:
