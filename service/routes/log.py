@@ -32,8 +32,7 @@ from service.store.tables import Checkpoint
 
 router = APIRouter(prefix="/api/v1/log", tags=["log"])
 
-require_log_reader = require_role(Role.AUDITOR, Role.OPERATOR)
-LogReader = Annotated[Caller, Depends(require_log_reader)]
+LogReader = Annotated[Caller, Depends(require_role(Role.AUDITOR, Role.OPERATOR))]
 MAX_ENTRIES = 1_000
 JSON_LINES = "application/jsonl"
 NEXT_START = "X-Next-Start"
@@ -41,13 +40,20 @@ NO_CHECKPOINT = "the log has no checkpoint yet; the first is signed within secon
 CACHE_FOREVER, NO_CACHE = "private, max-age=31536000, immutable", "no-cache"
 
 
-async def admit(request: Request, resources: ResourcesDep) -> None:
-    """Admit anybody to what holds no identity, unless the operator made the log private."""
-    if not resources.settings.public_log:
-        await require_log_reader(request, await bearer(request))
+def public_unless_private(*roles: Role) -> list[Any]:
+    """Return dependencies that admit anybody; of a log that the operator made private, these roles."""
+    require = require_role(*roles)
+
+    async def admit(request: Request, resources: ResourcesDep) -> None:
+        if not resources.settings.public_log:
+            await require(request, await bearer(request))
+
+    return [Depends(admit)]
 
 
-PUBLIC = [Depends(admit)]
+PUBLIC = public_unless_private(Role.AUDITOR, Role.OPERATOR)
+PUBLIC_KEYS = public_unless_private(*Role)
+"""Whoever has a certificate needs the keys."""
 
 
 def text_response(
@@ -89,7 +95,7 @@ def read_checkpoint(resources: ResourcesDep, if_none_match: Annotated[str | None
     return Response(note, media_type="text/plain; charset=utf-8", headers=headers)
 
 
-@router.get("/keys", dependencies=PUBLIC, response_model=PublicKeys, summary="List public keys")
+@router.get("/keys", dependencies=PUBLIC_KEYS, response_model=PublicKeys, summary="List public keys")
 def public_keys(resources: ResourcesDep) -> PublicKeys:
     """Public. Keep them with your certificates: they verify receipts, certificates and callbacks.
 

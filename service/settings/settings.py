@@ -253,7 +253,7 @@ class Settings(BaseSettings):
     public_log: bool = Field(
         default=True,
         description="Whether checkpoints, proofs and public keys need no token. They hold no identity. Otherwise "
-        "they need a token of role auditor or operator.",
+        "checkpoints and proofs need a token of role auditor or operator, and keys any token.",
     )
     log_origin: str = Field(
         default="",
