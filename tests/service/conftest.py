@@ -45,6 +45,13 @@ def api(settings: Settings, database: Database) -> Iterator[Api]:
         yield served
 
 
+@pytest.fixture
+def patient_api(settings: Settings, database: Database) -> Iterator[Api]:
+    """An API with a batch window so long that deletions can be cancelled during the test."""
+    with serving(settings.model_copy(update={"batch_window_seconds": 3600.0}), database) as served:
+        yield served
+
+
 @contextmanager
 def serving(settings: Settings, database: Database) -> Iterator[Api]:
     with database.writing() as session:

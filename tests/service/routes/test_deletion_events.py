@@ -9,12 +9,15 @@ from queue import Queue
 
 import httpx
 import pytest
+from sqlalchemy import update
 
 from service.routes import deletion_events
 from service.settings import Settings
 from service.store.batches.lifecycle import fail_batch
+from service.store.clock import current_time
 from service.store.database import Database
 from service.store.states import Role
+from service.store.tables import Token
 from tests import samples
 from tests.service.conftest import Api
 from tests.service.routes.test_deletions_changes import claim, fail, request_deletion
@@ -77,7 +80,7 @@ def test_batches_of_the_model_without_the_deletion_are_left_out(
 ) -> None:
     model_id = samples.register_sample(settings, database)
     cancelled = request_deletion(api)
-    api.call(Role.COMPLIANCE, "DELETE", f"{PATH}/{cancelled}")
+    api.call(Role.OPERATOR, "DELETE", f"{PATH}/{cancelled}")
     request_deletion(api, person=5)
     fail(database, model_id)
     assert actions(api, cancelled) == ["deletion.received", "deletion.cancelled"]
@@ -137,6 +140,20 @@ def test_a_silent_stream_has_heartbeats(
         read_until(queue, ": pending")
         api.call(Role.OPERATOR, "DELETE", f"{PATH}/{deletion_id}")
         assert "event: deletion.cancelled" in read_until(queue, "data: cancelled")
+        reading.result(timeout=20)
+
+
+@pytest.mark.parametrize("change", ["revoked_at", "expires_at"])
+def test_a_stream_ends_with_its_token(api: Api, settings: Settings, database: Database, change: str) -> None:
+    samples.register_sample(settings, database)
+    deletion_id = request_deletion(api)
+    queue: Queue[str] = Queue()
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read_stream, api, deletion_id, queue)
+        read_until(queue, "event: deletion.received")
+        with database.writing() as session:
+            session.execute(update(Token).values({change: current_time(session)}))
+        assert "event: refused" in read_until(queue, f"data: {deletion_events.NO_LONGER_VALID}")
         reading.result(timeout=20)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from service.settings import Settings
 from service.store.batches.lifecycle import Claim, ClaimTerms, claim_batch, fail_batch
@@ -53,20 +53,31 @@ def slug(answer: Any) -> tuple[int, str]:
     return answer.status_code, answer.json()["type"].removeprefix("urn:lethe:problem:")
 
 
-def test_a_cancelled_deletion_is_never_claimed(api: Api, settings: Settings, database: Database) -> None:
+def test_a_cancelled_deletion_is_never_claimed(patient_api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database)
-    deletion_id = request_deletion(api)
-    answer = api.call(Role.COMPLIANCE, "DELETE", f"{PATH}/{deletion_id}")
+    deletion_id = request_deletion(patient_api)
+    answer = patient_api.call(Role.COMPLIANCE, "DELETE", f"{PATH}/{deletion_id}")
     assert answer.status_code == 200
     deletion = answer.json()
-    assert (deletion["status"], deletion["models"][0]["status"], deletion["days_left"]) == (
-        "cancelled",
-        "cancelled",
-        None,
-    )
+    assert (deletion["status"], deletion["binding_at"], deletion["days_left"]) == ("cancelled", None, None)
+    with database.writing() as session:
+        session.execute(update(DeletionTarget).values(not_before=now()))
     assert claim(database, model_id) is None
     assert entry(database, deletion_id, "deletion.cancelled").actor == "acme-compliance"
-    assert slug(api.call(Role.COMPLIANCE, "DELETE", f"{PATH}/{deletion_id}")) == (409, "not-cancellable")
+    assert slug(patient_api.call(Role.COMPLIANCE, "DELETE", f"{PATH}/{deletion_id}")) == (409, "not-cancellable")
+
+
+def test_a_binding_deletion_can_be_cancelled_by_an_operator_only(
+    api: Api, settings: Settings, database: Database
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    deletion_id = request_deletion(api)
+    refused = api.call(Role.COMPLIANCE, "DELETE", f"{PATH}/{deletion_id}")
+    assert slug(refused) == (409, "not-cancellable")
+    assert "binding" in refused.json()["detail"]
+    cancelled = api.call(Role.OPERATOR, "DELETE", f"{PATH}/{deletion_id}").json()
+    assert (cancelled["status"], cancelled["models"][0]["status"]) == ("cancelled", "cancelled")
+    assert claim(database, model_id) is None
 
 
 def test_a_running_or_finished_deletion_cannot_be_cancelled(api: Api, settings: Settings, database: Database) -> None:
@@ -79,7 +90,8 @@ def test_a_running_or_finished_deletion_cannot_be_cancelled(api: Api, settings: 
         assert api.call(Role.OPERATOR, "GET", f"{PATH}/{deletion_id}").json()["status"] == status
     with database.writing() as session:
         fail_batch(session, claimed.batch_id, "disk full", permanent=True, max_attempts=3)
-    assert slug(api.call(Role.OPERATOR, "DELETE", f"{PATH}/{running}")) == (409, "not-cancellable")
+    assert slug(api.call(Role.COMPLIANCE, "DELETE", f"{PATH}/{running}")) == (409, "not-cancellable")
+    assert api.call(Role.OPERATOR, "DELETE", f"{PATH}/{running}").json()["status"] == "cancelled"
 
 
 def test_a_failed_deletion_is_retried_with_its_failure_in_the_history(

@@ -192,20 +192,21 @@ CANCELLED: dict[str, Callable[[dict[str, Any]], bool]] = {
 
 
 @pytest.mark.parametrize("field", CANCELLED)
-def test_a_cancelled_request_answers_with(api: Api, settings: Settings, database: Database, field: str) -> None:
+def test_a_cancelled_request_answers_with(patient_api: Api, settings: Settings, database: Database, field: str) -> None:
     samples.register_sample(settings, database)
-    post(api, body())
-    answer = api.call(Role.COMPLIANCE, "DELETE", f"/v2/requests/{REQUEST_ID}")
+    post(patient_api, body())
+    answer = patient_api.call(Role.COMPLIANCE, "DELETE", f"/v2/requests/{REQUEST_ID}")
     assert answer.status_code == 202
     assert CANCELLED[field](answer.json())
     assert answer.json()["api_version"] == "2.0"
-    assert_signed(api, answer)
-    assert get(api).json()["request_status"] == "cancelled"
+    assert_signed(patient_api, answer)
+    assert get(patient_api).json()["request_status"] == "cancelled"
 
 
-def test_only_pending_requests_can_be_cancelled(api: Api, settings: Settings, database: Database) -> None:
+def test_a_binding_request_cannot_be_cancelled(api: Api, settings: Settings, database: Database) -> None:
     samples.register_sample(settings, database)
     post(api, body())
+    assert_refused(api.call(Role.COMPLIANCE, "DELETE", f"/v2/requests/{REQUEST_ID}"), 400, "not_pending")
     with database.writing() as session:
         session.execute(update(Deletion).values(status=DeletionStatus.RUNNING))
         session.execute(update(DeletionTarget).values(status=DeletionStatus.RUNNING))
@@ -367,15 +368,15 @@ def test_missing_rights_have_the_format_of_opendsr(api: Api) -> None:
     assert_refused(post(api, body(), role=Role.AUDITOR), 403, "forbidden")
 
 
-def test_version_one_names_are_aliases(api: Api, settings: Settings, database: Database) -> None:
+def test_version_one_names_are_aliases(patient_api: Api, settings: Settings, database: Database) -> None:
     samples.register_sample(settings, database)
-    created = post(api, body(), "/v1/opengdpr_requests")
+    created = post(patient_api, body(), "/v1/opengdpr_requests")
     assert created.status_code == 201
-    assert_signed(api, created, "OpenGDPR")
-    status = get(api, f"/v1/opengdpr_requests/{REQUEST_ID}")
+    assert_signed(patient_api, created, "OpenGDPR")
+    status = get(patient_api, f"/v1/opengdpr_requests/{REQUEST_ID}")
     assert status.json()["request_status"] == "pending"
-    assert_signed(api, status, "OpenGDPR")
-    assert api.call(Role.COMPLIANCE, "DELETE", f"/v1/opengdpr_requests/{REQUEST_ID}").status_code == 202
+    assert_signed(patient_api, status, "OpenGDPR")
+    assert patient_api.call(Role.COMPLIANCE, "DELETE", f"/v1/opengdpr_requests/{REQUEST_ID}").status_code == 202
 
 
 def test_neither_body_nor_identity_is_stored(api: Api, database: Database) -> None:
