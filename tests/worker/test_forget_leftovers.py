@@ -99,6 +99,23 @@ def test_a_retained_posterior_is_listed_with_its_time(
     assert scheduled.isoformat(timespec="milliseconds") == posterior["at"].replace("Z", "+00:00")
 
 
+def test_a_late_file_that_arrives_during_the_batch_is_gone_when_it_is_published(
+    settings: Settings, database: Database, context: WorkerContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    samples.request_deletion(settings, database, 1)
+    collect_evidence = forget._collect_evidence
+
+    def write_meanwhile(*arguments: Any) -> Any:
+        context.artifacts.put(model_id, b"rows of a late worker")
+        return collect_evidence(*arguments)
+
+    monkeypatch.setattr(forget, "_collect_evidence", write_meanwhile)
+    forget_pending(context, model_id)
+    assert len(erasures(context)) == 1
+    assert files(context, model_id) == current_files(database, model_id)
+
+
 class Overtaken(ArtifactFolder):
     """Folder whose writer is stopped before its file is written, until something else is done."""
 
