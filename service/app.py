@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +18,7 @@ from starlette.routing import Match
 from service.http import errors
 from service.http.address_limits import AddressLimits
 from service.http.admission import Admission
+from service.http.large_response import LargeResponse
 from service.http.middleware import BodyLimit, RequestScope
 from service.http.strict_query import check_query
 from service.resources import Resources
@@ -82,6 +85,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(module.router)
     for router in (opendsr.public, opendsr.v1, opendsr.router):
         app.include_router(router)
+    _serve_openapi(app)
     app.add_middleware(
         BodyLimit,
         limit=settings.max_body_bytes,
@@ -97,6 +101,21 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.add_middleware(RequestScope, metrics=resources.metrics, pages=(DOCS, "/redoc"))
     return app
+
+
+def _serve_openapi(app: FastAPI) -> None:
+    """Serve the OpenAPI document from a thread, written once: on the event loop it would hold up everybody."""
+    path = str(app.openapi_url)
+    app.router.routes = [route for route in app.router.routes if getattr(route, "path", None) != path]
+
+    @functools.cache
+    def write() -> bytes:
+        return json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
+
+    def answer(_: Request) -> Response:
+        return LargeResponse(write(), media_type="application/json")
+
+    app.add_route(path, answer, include_in_schema=False)
 
 
 def _render_error(request: Request, error: Exception) -> Response:

@@ -20,6 +20,8 @@ from service.store.database_errors import is_damaged, is_disk_full
 log = structlog.get_logger("errors")
 
 RETRY_AFTER_SECONDS = "5"
+MAX_ERRORS = 100
+"""Invalid fields that an answer names. A large body can have very many."""
 # Answers are data: browsers must not guess their type, frame them, or send their URL as referrer.
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -176,7 +178,7 @@ def render_error(request: Request, error: Exception) -> Problem:
         return problem(
             row,
             "see `errors` for each field",
-            errors=[{"field": field_path(item), "message": item["msg"]} for item in error.errors()],
+            errors=[{"field": field_path(item), "message": item["msg"]} for item in error.errors()[:MAX_ERRORS]],
         )
     if isinstance(error, store.InvalidRegistration):
         return problem(row, "see `errors`", errors=[{"field": error.field, "message": str(error)}])

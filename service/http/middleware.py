@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 import uuid
@@ -22,6 +23,8 @@ PAGE_POLICY = (
     "worker-src blob:; frame-ancestors 'none'"
 )
 """For pages: scripts come from this server, and no other server is contacted."""
+PIECE_BYTES = 1 << 15
+"""Bytes of a body that are parsed in one go. A form can begin thousands of parts in them."""
 POLICY = "Content-Security-Policy"
 """A route may set its own, less strict policy."""
 RenderError = Callable[[Request, Exception], Response]
@@ -91,14 +94,30 @@ class BodyLimit:
         if content_length.isdigit() and int(content_length) > limit:
             await self._render_error(Request(scope), BodyTooLarge(limit))(scope, receive, send)
             return
-        received = 0
+        await self._app(scope, LimitedBody(receive, limit).receive, send)
 
-        async def receive_counted() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > limit:
-                raise BodyTooLarge(limit)
-            return message
 
-        await self._app(scope, receive_counted, send)
+class LimitedBody:
+    """Body of a request in small pieces, between which other requests get their turn."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._received = 0
+        self._remaining = memoryview(b"")
+        self._more_body = True
+
+    async def receive(self) -> Message:
+        if not self._remaining:
+            message = await self._receive()
+            body = message.get("body", b"")
+            self._received += len(body)
+            if self._received > self._limit:
+                raise BodyTooLarge(self._limit)
+            if len(body) <= PIECE_BYTES:
+                return message
+            self._remaining, self._more_body = memoryview(body), message.get("more_body", False)
+        else:
+            await asyncio.sleep(0)
+        piece, self._remaining = self._remaining[:PIECE_BYTES], self._remaining[PIECE_BYTES:]
+        return {"type": "http.request", "body": bytes(piece), "more_body": bool(self._remaining) or self._more_body}

@@ -19,6 +19,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 MAX_INLINE_BYTES = 16 << 10
 """Larger bodies are parsed in a thread, so that they hold up no other request."""
+MAX_MEMBERS = 64
+"""Members of one object, several times what any request has. Each unknown one would be an error of its own."""
+TOO_MANY_MEMBERS = f"an object has more than {MAX_MEMBERS} members"
 DUPLICATE_KEY = "an object has the same key twice; send each key once"
 NOT_FINITE = "NaN and Infinity are not JSON; send finite numbers"
 
@@ -66,6 +69,8 @@ class _Refused(ValueError):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MAX_MEMBERS:
+        raise _Refused(TOO_MANY_MEMBERS)
     members = dict(pairs)
     if len(members) != len(pairs):
         raise _Refused(DUPLICATE_KEY)

@@ -30,6 +30,9 @@ from service.store.states import DeletionStatus
 
 MEDIA_TYPE = "application/x-ndjson"
 MAX_LINES = 10_000
+MAX_LINE_BYTES = 1 << 20
+"""A longer line is cut, and so invalid."""
+MAX_LINE_ERRORS = 10
 LINES_PER_SLICE = 200
 NAMES_PER_SLICE = 1_000
 NOT_STORED = "this line was not stored; send it again, or the whole request under the same Idempotency-Key"
@@ -75,7 +78,9 @@ class Line:
 
 def split_lines(content: bytes) -> Sequence[NumberedLine]:
     """Return the lines that are not empty."""
-    numbered = [(number, line) for number, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
+    # Counted first: splitting millions of empty lines would stop the interpreter.
+    parts = content.split(b"\n") if content.count(b"\n") < 2 * MAX_LINES else ()
+    numbered = [(number, line) for number, line in enumerate(parts, start=1) if line.strip()]
     if not 0 < len(numbered) <= MAX_LINES:
         message = f"send 1 to {MAX_LINES} deletions, each as JSON on its own line"
         raise RequestValidationError([{"type": "lines", "loc": ("body",), "msg": message}])
@@ -123,10 +128,17 @@ def _make_submission(
     return Submission(
         requests,
         lambda outcomes: write_lines(lines, outcomes, signer),
-        # Each slice is bound to the whole body: another body under the same key is refused, whichever line differs.
-        replace(use, content=whole.content) if use and whole else None,
+        _bind(use, whole) if use and whole else None,
         lambda error: write_failure(lines, error),
     )
+
+
+def _bind(use: KeyUse, whole: KeyUse) -> KeyUse:
+    """Bind a slice to the whole body, so that another body under the same key is refused, whichever line differs.
+
+    Not under a guessable key: the mark of one slice would name people of others, who may be erased earlier.
+    """
+    return replace(use, content=whole.content) if use.lasting_mac else use
 
 
 def _requests(lines: Iterable[Line]) -> Sequence[DeletionRequest]:
@@ -153,7 +165,7 @@ def write_failure(lines: Sequence[Line], error: Exception) -> str:
 
 def _read_line(line: bytes, parse: Callable[[DeletionCreate], DeletionRequest]) -> DeletionRequest | ValidationError:
     try:
-        return parse(DeletionCreate.model_validate(read_json(line)))
+        return parse(DeletionCreate.model_validate(read_json(line[: MAX_LINE_BYTES + 1])))
     except ValidationError as error:
         return error
 
@@ -162,7 +174,8 @@ def _write_line(number: int, result: Outcome | ValidationError, signer: Statemen
     if isinstance(result, DeletionView):
         return _accepted(number, result, signer).model_dump_json()
     if isinstance(result, ValidationError):
-        errors = [{"field": field_path(item), "message": item["msg"]} for item in result.errors(include_input=False)]
+        items = result.errors(include_input=False)[:MAX_LINE_ERRORS]
+        errors = [{"field": field_path(item), "message": item["msg"]} for item in items]
         body = problem_body(TABLE[RequestValidationError], "see `errors` for each field", errors=errors)
         return BulkRefused(line=number, status=422, problem=ProblemSchema(**body)).model_dump_json()
     body = problem_body(TABLE[NotFound], str(result))

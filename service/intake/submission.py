@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -106,7 +107,7 @@ class Intake:
 
     async def _store(self, submission: Submission) -> str:
         if not submission.requests:
-            return submission.write_answer([])
+            return await run_in_threadpool(submission.write_answer, [])
         weight = len(submission.requests)
         return await self._group.submit(submission, lane=submission.requests[0].caller, weight=weight)
 

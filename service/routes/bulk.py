@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
+from service.http.large_response import LargeResponse
 from service.intake.bulk import (
     LINES_PER_SLICE,
     MEDIA_TYPE,
@@ -76,4 +77,5 @@ async def create_deletions(
     for start in range(0, len(numbered), LINES_PER_SLICE):
         lines += await run(read_lines, numbered[start : start + LINES_PER_SLICE], parser.parse)
     submissions = await run(make_submissions, lines, parser, idempotency_key, resources.signer)
-    return Response(await resources.intake.submit(*submissions), media_type=MEDIA_TYPE)
+    answer = await resources.intake.submit(*submissions)
+    return LargeResponse(await run(answer.encode), media_type=MEDIA_TYPE)

@@ -13,6 +13,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
 from service.http.errors import ImportsDisabled, error_responses, field_path
+from service.http.large_response import LargeResponse
 from service.http.strict_json import StrictRoute, read_json
 from service.intake.import_root import read_parts
 from service.intake.subject_stream import count_rows, read_subjects
@@ -216,9 +217,9 @@ def pull_posterior(
     if request.method == "GET" and range_ is not None and if_range in (None, etag):
         part = byte_range(range_, len(content))
     if part is None:
-        return Response(content, media_type="application/octet-stream", headers=headers)
+        return LargeResponse(content, media_type="application/octet-stream", headers=headers)
     headers["Content-Range"] = f"bytes {part.start}-{part.stop - 1}/{len(content)}"
-    return Response(content[part.start : part.stop], 206, headers, "application/octet-stream")
+    return LargeResponse(content[part.start : part.stop], 206, headers, "application/octet-stream")
 
 
 def byte_range(header: str, size: int) -> range | None:
@@ -259,6 +260,9 @@ def _current_posterior(resources: Resources, model_id: uuid.UUID) -> str:
 
 
 def _register_parts(resources: Resources, parts: dict[str, Content], actor: str) -> ModelOut:
+    limit = resources.settings.max_body_bytes
+    if len(parts["manifest"]) > limit:
+        raise InvalidRegistration("manifest", f"larger than the {limit} bytes of a request without files")
     return _register(resources, _parse("manifest", Manifests, parts["manifest"]), parts, actor)
 
 
