@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from service.http.csv_stream import Cell, csv_chunks
-from service.http.exports import record_export, while_valid
+from service.http.exports import Export, record_export, while_valid
 from service.resources import ResourcesDep, require_role
 from service.schemas.audit import (
     BoundOut,
@@ -87,7 +87,7 @@ def list_bounds(
         record_export(resources.database, caller, "bounds", asdict(criteria))
         pages = while_valid(resources.database, caller, _csv_pages(resources.database, criteria))
         chunks = csv_chunks(CSV_COLUMNS, pages)
-        return StreamingResponse(chunks, media_type="text/csv", headers=vary)
+        return Export(chunks, media_type="text/csv", headers=vary)
     response.headers.update(vary)
     with resources.database.reading() as session:
         page = find_bound_page(session, criteria, window)

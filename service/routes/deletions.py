@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from service.http.deletion_csv import deletions_csv
-from service.http.exports import record_export, while_valid
+from service.http.exports import Export, record_export, while_valid
 from service.http.strict_json import StrictRoute
 from service.intake.parsing import IdempotencyHeader
 from service.intake.submission import single_submission
@@ -98,7 +98,7 @@ def export_deletions(
     record_export(resources.database, caller, "deletions", asdict(criteria))
     rows = while_valid(resources.database, caller, deletions_csv(resources.database, criteria))
     headers = {"Content-Disposition": 'attachment; filename="lethe-deletions.csv"'}
-    return StreamingResponse(rows, media_type="text/csv; charset=utf-8", headers=headers)
+    return Export(rows, media_type="text/csv; charset=utf-8", headers=headers)
 
 
 @router.post("/retry", response_model=RetriedOut, summary="Retry failed deletions by filter")

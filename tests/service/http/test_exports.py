@@ -3,9 +3,14 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+import httpx
 import pytest
 from sqlalchemy import select
 
+from service.http import exports as exports_module
+from service.http.errors import TokenMissing
+from service.http.exports import while_valid
+from service.store.access.tokens import Caller, issue_token, list_tokens, revoke_token
 from service.store.database import Database
 from service.store.states import Role
 from service.store.tables import AuditEntry
@@ -46,3 +51,26 @@ def test_every_export_of_deletions_is_recorded_with_its_filters(api: Api, databa
         ("acme-auditor", "deletions", {"filters": {}}),
         ("acme-compliance", "deletions", {"filters": recorded}),
     ]
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_an_export_ends_with_its_token(database: Database) -> None:
+    with database.writing() as session:
+        issue_token(session, "acme", Role.AUDITOR, "test")
+        (token,) = list_tokens(session)
+    pages = while_valid(database, Caller("acme", Role.AUDITOR, token.id), iter(["first", "second"]))
+    assert next(pages) == "first"
+    with database.writing() as session:
+        revoke_token(session, token.id, "test")
+    with pytest.raises(TokenMissing, match="incomplete"):
+        next(pages)
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("path", ["/api/v1/deletions.csv", "/api/v1/audit/bounds"])
+def test_a_client_notices_that_its_export_was_ended(
+    api: Api, database: Database, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exports_module, "is_active", lambda session, token_id: False)
+    with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+        api.call(Role.AUDITOR, "GET", path, headers=CSV)
