@@ -35,6 +35,15 @@ atexit.register(lambda: print("HEAVY", sorted({{"torch", "ml", "matplotlib"}} & 
     assert result.stdout.splitlines()[-1] == "HEAVY []"
 
 
+def test_the_verifier_brings_no_http_client_into_the_store() -> None:
+    """`service.store.certificates.verification` is the one module of the service that imports `lethe`."""
+    script = "import sys, service.store.batches.publication; print({'httpx', 'lethe.client'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout == "set()\n"
+    sources = [path for path in (ROOT / "service").rglob("*.py") if "from lethe" in path.read_text()]
+    assert [path.relative_to(ROOT).as_posix() for path in sources] == ["service/store/certificates/verification.py"]
+
+
 def test_public_names_exist() -> None:
     assert {"Client", "LetheError"} == set(lethe.__all__)
     assert all(hasattr(lethe, name) for name in lethe.__all__)
