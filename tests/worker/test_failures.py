@@ -88,7 +88,7 @@ def test_a_full_disk_postpones_the_deletion_and_damages_nothing(
     with database.reading() as session:
         before = current_version(session, model_id)
 
-    def full(*_: object) -> str:
+    def full(*_: object, **__: object) -> str:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(forget, "write_ahead", full)
