@@ -6,6 +6,7 @@ database it talks to.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
@@ -23,6 +24,10 @@ CHUNK_SIZE = 5_000
 PUBLICATION_LOCK_SECONDS = 45.0
 """Longer than a stopped publisher may hold the log: those who wait for it need not compute their batches again."""
 
+ACTIVITY_SECONDS = 3.0
+"""Interval of statements during a computation. A tenth of the longest pause that the server allows (engines.py)."""
+
+_NOTHING = text("SELECT 1")
 _SET_LOCAL = text("SELECT set_config(:name, :value, true)")
 _LOCK = text("SELECT pg_advisory_xact_lock(hashtext(:name))")
 _LOCK_SHARED = text("SELECT pg_advisory_xact_lock_shared(hashtext(:name))")
@@ -112,6 +117,19 @@ def allow_long_work(session: Session) -> None:
     wait_for_locks(session, PUBLICATION_LOCK_SECONDS)
     if _is_postgresql(session):
         session.execute(_SET_LOCAL, {"name": "statement_timeout", "value": "0"})
+
+
+def stay_active(session: Session, items: Iterable[T]) -> Iterator[T]:
+    """Yield the items of a long computation inside a transaction, with a statement to the server every few seconds.
+
+    Without it, the server would take the session for that of a lost host. A process that is stopped sends none.
+    """
+    active_at = time.monotonic()
+    for item in items:
+        if time.monotonic() - active_at >= ACTIVITY_SECONDS:
+            session.connection().execute(_NOTHING)
+            active_at = time.monotonic()
+        yield item
 
 
 def lift_limits(connection: Connection) -> None:

@@ -14,6 +14,7 @@ from service.store import audit
 from service.store.batches.selection import remaining_records
 from service.store.certificates.statements import Certified, IssuedCertificate, issue
 from service.store.clock import current_time
+from service.store.dialect import stay_active
 from service.store.errors import ClockBehind
 from service.store.signing.statements import StatementSigner
 from service.store.states import DeletionStatus
@@ -80,7 +81,7 @@ def _issue_each(
     deletions = session.scalars(query).all()
     records = remaining_records(session, certified.model.id, [deletion.id for deletion in deletions])
     require_later(issued_at, (deletion.received_at for deletion in deletions))
-    for deletion in deletions:
+    for deletion in stay_active(session, deletions):
         named = commitments.get(deletion.id, []), named_records.get(deletion.id, [])
         yield deletion.id, issue(signer, certified, deletion, *named, records[deletion.id], issued_at)
 

@@ -17,6 +17,7 @@ from lethe.verify import BatchVerifier, Rejected, verify
 from service.store.canonical_json import canonical_json
 from service.store.certificates.bundles import add_log_proof, log_member
 from service.store.certificates.statements import IssuedCertificate
+from service.store.dialect import stay_active
 from service.store.errors import CertificateRejected
 from service.store.log.leaves import format_timestamp
 from service.store.log.sequencing import find_logged_entries, sequence_entries
@@ -36,11 +37,13 @@ def log_and_verify(
     issued = {str(certificate.id): certificate.bundle for certificate in certificates}
     with _rejections():
         batch = BatchVerifier(keys)
-        checked = {name: batch.check_statement(bundle.encode()) for name, bundle in issued.items()}
+        checked = {
+            name: batch.check_statement(bundle.encode()) for name, bundle in stay_active(session, issued.items())
+        }
     sequence_entries(session, signer)  # only now: others wait for the log until this transaction ends
     logged = find_logged_entries(session, issued, "certificate.issued")
     with _rejections():
-        for name, statement in checked.items():
+        for name, statement in stay_active(session, checked.items()):
             batch.check_place(statement, log_member(logged[name]).to_dict())
     whole = list(issued)[:1] + list(issued)[1:][-1:]  # the first and the last also as they will be downloaded
     verify_each((add_log_proof(issued[name], logged[name]) for name in whole), keys)
@@ -51,7 +54,7 @@ def verify_statements(session: Session, origin: str, bundles: Iterable[str]) -> 
     """Verify signatures and contents of bundles whose entries the log gets later. Raises CertificateRejected."""
     with _rejections():
         batch = BatchVerifier(write_key_list(origin, all_keys(session)))
-        for bundle in bundles:
+        for bundle in stay_active(session, bundles):
             batch.check_statement(bundle.encode())
 
 

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, event, select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -20,6 +21,7 @@ from service.store.dialect import (
     lift_limits,
     lock,
     plan_for_values,
+    stay_active,
     try_locks,
     wait_for_locks,
 )
@@ -129,16 +131,11 @@ def test_sqlite_writers_need_no_locks(database: Database) -> None:
         lock(session, "a")
         assert try_locks(session, [1]) == frozenset()
         plan_for_values(session)
-    with database.reading() as session:
-        assert dialect.server_time(session) is None
 
 
 @on_postgresql
-def test_postgresql_has_its_own_time_and_plans_for_the_values_of_a_transaction(database: Database) -> None:
+def test_postgresql_plans_for_the_values_of_a_transaction(database: Database) -> None:
     with database.reading() as session:
-        server_time = dialect.server_time(session)
-        assert server_time is not None
-        assert abs(server_time - datetime.now(UTC)) < timedelta(minutes=1)
         plan_for_values(session)
         assert session.scalar(text("SHOW plan_cache_mode")) == "force_custom_plan"
     with database.reading() as session:
@@ -168,12 +165,29 @@ def test_limits_are_changed_for_one_transaction(database: Database) -> None:
         assert limits(session) == ["10s", "1min", "30s"]
 
 
+def test_a_long_computation_sends_a_statement_now_and_then(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialect, "ACTIVITY_SECONDS", 0.02)
+    statements: list[str] = []
+    event.listen(database.engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+    nothing = str(dialect._NOTHING)
+    with database.reading() as session:
+        assert list(stay_active(session, range(3))) == [0, 1, 2]
+        assert nothing not in statements
+        for _ in stay_active(session, range(3)):
+            time.sleep(0.03)
+    assert statements.count(nothing) == 2
+
+
 @on_sqlite
 def test_sqlite_has_no_limits_to_change(database: Database) -> None:
     with database.writing() as session:
         wait_for_locks(session, 1.0)
         allow_long_work(session)
         lift_limits(session.connection())
+
+
+def test_statements_come_far_more_often_than_a_session_is_ended() -> None:
+    assert dialect.ACTIVITY_SECONDS * 10 <= engines.IDLE_IN_TRANSACTION_SECONDS
 
 
 def test_publication_waits_longer_than_a_stopped_publisher_holds_its_locks() -> None:
