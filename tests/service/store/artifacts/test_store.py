@@ -158,7 +158,7 @@ def taken_over(database: Database, model_id: uuid.UUID) -> uuid.UUID:
     """Claim the model's deletion again, as after the end of the lease, and return the new batch."""
     with database.writing() as session:
         session.execute(update(Batch).values(lease_expires_at=now() - timedelta(seconds=1)))
-        claim = claim_batch(session, model_id, "worker", ClaimTerms(30.0, 5, 0.0))
+        claim = claim_batch(session, model_id, "worker", ClaimTerms(30.0, 5))
     assert claim is not None
     return claim.batch_id
 

@@ -47,7 +47,7 @@ def test_the_strictest_promise_applies_with_the_current_means(
 
 def claimed(database: Database, model_id: uuid.UUID) -> Claim:
     with database.writing() as session:
-        claim = claim_batch(session, model_id, "worker", ClaimTerms(30, 3, 0))
+        claim = claim_batch(session, model_id, "worker", ClaimTerms(30, 3))
     assert claim is not None
     return claim
 
@@ -87,7 +87,7 @@ def test_a_failed_request_keeps_its_promise_and_gets_the_new_means(settings: Set
     model_id = samples.register_sample(settings, database, rungs=["influence"])
     failed = samples.request_deletion(settings, database, 1).deletion.id
     with database.writing() as session:
-        batch = claim_batch(session, model_id, "worker", ClaimTerms(30, 3, 0))
+        batch = claim_batch(session, model_id, "worker", ClaimTerms(30, 3))
         assert batch is not None
         fail_batch(session, batch.batch_id, "bound above policy", permanent=True, max_attempts=3)
     change(database, model_id, policy(epsilon=1.0))
