@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection
 from datetime import timedelta
+from functools import partial
 
 import structlog
 from sqlalchemy import and_, or_, select
@@ -58,7 +59,7 @@ def collect_leftovers(database: Database, artifacts: ArtifactStore) -> int:
     count = 0
     for model_id in model_ids:
         try:
-            count += _clear(database, artifacts, model_id, "sweep", lambda session: is_idle(session, model_id))  # noqa: B023
+            count += _clear(database, artifacts, model_id, "sweep", partial(is_idle, model_id=model_id))
         except (OSError, StoreError) as error:
             log.warning("artifacts.leftovers_not_destroyed", model_id=str(model_id), reason=type(error).__name__)
     return count
