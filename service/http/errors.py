@@ -96,6 +96,7 @@ TABLE: dict[type[Exception], Row] = {
         503, "artifacts-away", "Artifact store unavailable", {"Retry-After": RETRY_AFTER_SECONDS}
     ),
     store.CertificateRejected: Row(503, "certificate-rejected", "Certificate rejected by the verifier"),
+    store.ClockBehind: Row(503, "clock-behind", "Database clock behind", {"Retry-After": RETRY_AFTER_SECONDS}),
     store.KeyInactive: Row(503, "key-inactive", "Signing key not active", {"Retry-After": RETRY_AFTER_SECONDS}),
     store.SecretMismatch: Row(503, "secret-mismatch", "Wrong secret", {"Retry-After": RETRY_AFTER_SECONDS}),
     NotReady: Row(503, "not-ready", "Not ready", {"Retry-After": RETRY_AFTER_SECONDS}),

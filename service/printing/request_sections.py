@@ -25,6 +25,7 @@ from vocabulary.certificate import (
     Predicate,
     ReceiptPredicate,
     ReceiptStatement,
+    Replaced,
     RequestFacts,
     Statement,
 )
@@ -45,7 +46,7 @@ def describe_subjects(predicate: Predicate) -> str:
 
 
 def time_facts(predicate: Predicate) -> tuple[tuple[str, str], ...]:
-    """Return the times that the statement gives, and whether the deadline was met."""
+    """Return the times that the statement gives, whether the deadline was met, and what it replaces."""
     facts = [("Received", format_time(predicate.received_at))]
     if isinstance(predicate, ReceiptPredicate):
         return tuple(facts)
@@ -53,6 +54,7 @@ def time_facts(predicate: Predicate) -> tuple[tuple[str, str], ...]:
     facts += [("Due", format_time(due_at))] if due_at else []
     facts.append(("Certified", format_time(predicate.issued_at)))
     facts += [("Deadline", describe_deadline(predicate.issued_at, due_at))] if due_at else []
+    facts += [("Replaces", _describe_replaced(predicate.replaces))] if predicate.replaces else []
     return tuple(facts)
 
 
@@ -89,6 +91,10 @@ def verification_section(signed: SignedStatement) -> Section:
     facts = [("Signed by key", signed.key_id), ("Statement, SHA-256", signed.digest)]
     seal = Seal(_qr_code(signed), Facts((*facts, *_log_facts(signed))))
     return Section("How to verify this document", (Paragraph(opening), *commands, Paragraph(keys), seal))
+
+
+def _describe_replaced(replaced: Replaced) -> str:
+    return f"{show_hidden(replaced.certificate)}, with the same facts. {show_hidden(replaced.reason)}"
 
 
 def _file_kind(statement: Statement) -> str:

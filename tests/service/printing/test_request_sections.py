@@ -5,7 +5,7 @@ from service.printing.request_sections import describe_subjects, subjects_sectio
 from service.printing.statement import read_bundle
 from tests.bundles import SIGNER
 from tests.service.printing.statements import certificate, digest, receipt, request
-from vocabulary.certificate import ReceiptPredicate
+from vocabulary.certificate import ReceiptPredicate, Replaced
 
 
 def receipt_predicate(**members: object) -> ReceiptPredicate:
@@ -33,6 +33,14 @@ def test_records_are_listed_with_their_model() -> None:
 
 def test_only_times_that_are_stated_are_printed() -> None:
     assert [name for name, _ in time_facts(receipt_predicate())] == ["Received"]
+
+
+def test_a_certificate_that_replaces_another_names_it() -> None:
+    predicate = read_bundle(certificate()).statement.predicate
+    assert "Replaces" not in dict(time_facts(predicate))
+    replaced = Replaced(certificate="c-old", reason="Its key was revoked.", statement="0" * 64)
+    facts = dict(time_facts(predicate.model_copy(update={"replaces": replaced})))
+    assert facts["Replaces"] == "c-old, with the same facts. Its key was revoked."
 
 
 def test_the_commands_name_the_file_as_it_is_downloaded() -> None:

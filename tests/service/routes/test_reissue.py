@@ -44,7 +44,7 @@ def test_a_certificate_is_issued_again_and_the_old_one_names_it(
         assert answers[1].json() == reissued
         assert reissued["replaces"] == str(old_id)
         listed = api.call(None, "GET", "/api/v1/log/keys").content
-        new, old = (api.call(Role.AUDITOR, "GET", place) for place in (reissued["certificate"], path))
+        new, old = (api.call(Role.AUDITOR, "GET", url) for url in (reissued["certificate"], path))
         assert verify(new.content, listed).predicate["replaces"]["certificate"] == str(old_id)
         assert old.headers["Link"] == f'<{reissued["certificate"]}>; rel="successor-version"'
         assert "Link" not in new.headers
