@@ -90,3 +90,38 @@ def test_a_replacement_names_what_it_replaces() -> None:
         del draft.statement["predicate"]["replaces"][name]
         with pytest.raises(Rejected, match=name):
             verify(draft.write(), KEY)
+
+
+def changed_destruction(change: Callable[[dict[str, Any]], object]) -> bytes:
+    draft = KINDS["destruction"]()
+    change(draft.statement)
+    return draft.write()
+
+
+def test_a_destruction_names_the_last_version_and_its_files() -> None:
+    verified = verify(KINDS["destruction"]().write(), key_list())
+    assert verified.kind == "certificate of destruction"
+    assert "records 40 -> 0: none is left" in verified.checks
+    assert "4 records of this deletion were in its data set" in verified.checks
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda s: s["subject"].append(s["subject"][0]), "must name the last version"),
+        (lambda s: s["predicate"]["records"].update(after=1, forgotten_in_batch=39), "do not add up"),
+        (lambda s: s["predicate"]["records"].update(forgotten_in_batch=39), "do not add up"),
+        (lambda s: s["predicate"]["records"].update(before=41, forgotten_in_batch=41), "sizes of the data sets differ"),
+        (lambda s: s["predicate"]["erasure"]["scheduled"].pop(), "file"),
+        (lambda s: s["predicate"].pop("erasure"), "erasure is missing"),
+        (lambda s: s["predicate"]["forgotten"]["commitments"].pop(), "as many"),
+        (lambda s: s["predicate"]["forgotten"]["before"]["proof"].pop(), "too short|does not lead"),
+        (lambda s: s["predicate"].update(issued_at="2026-11-15T08:00:00.000Z"), "before its request"),
+        (lambda s: s["predicate"].pop("dataset"), "dataset is missing"),
+    ],
+)
+def test_a_destruction_that_contradicts_itself_is_rejected(
+    change: Callable[[dict[str, Any]], object], reason: str
+) -> None:
+    with pytest.raises(Rejected, match=reason):
+        verify(changed_destruction(change), key_list())

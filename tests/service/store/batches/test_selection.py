@@ -10,6 +10,7 @@ from sqlalchemy import delete, select, update
 
 from service.settings import Settings
 from service.store.batches.lifecycle import BatchStatus, Claim, ClaimTerms, claim_batch, end_batch
+from service.store.batches.release import release_batches
 from service.store.batches.selection import Limits
 from service.store.database import Database
 from service.store.states import DeletionStatus
@@ -133,3 +134,21 @@ def test_a_doorbell_is_answered_by_the_first_batch_that_begins_after_it(settings
     assert claim(database, model_id, limits, turn=0) is None
     end(database, claim(database, model_id, limits, turn=1))
     assert claim(database, model_id, limits) is not None  # a claim without a turn is always allowed
+
+
+def test_deletions_that_empty_the_model_together_ignore_the_limits(settings: Settings, database: Database) -> None:
+    """The model is destroyed, so nothing is computed that a large batch would slow down."""
+    model_id = samples.register_sample(settings, database)
+    limits = Limits(largest_fraction=0.1)
+    ids = [samples.request_deletion(settings, database, number).deletion.id for number in range(samples.PEOPLE - 1)]
+    limit(database, ids[0], 1)
+    claimed = claim(database, model_id, limits)
+    assert len(claimed_ids(claimed)) == 1
+    assert claimed is not None
+    with database.writing() as session:
+        release_batches(session, "worker")
+    ids.append(samples.request_deletion(settings, database, samples.PEOPLE - 1).deletion.id)
+    claimed = claim(database, model_id, limits)
+    assert sorted(claimed_ids(claimed)) == sorted(ids)
+    assert claimed is not None
+    assert claimed.ends_model

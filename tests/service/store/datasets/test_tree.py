@@ -244,3 +244,13 @@ def split_point(size: int) -> int:
     while 2 * split < size:
         split *= 2
     return split
+
+
+def test_the_presence_of_records_is_proved_alone() -> None:
+    dataset = some_dataset(9)
+    tree = DatasetTree.from_dataset(dataset)
+    commitments, present = tree.prove_present([3, 24])
+    assert commitments == sorted(commit_records(dataset)[row] for row in (1, 8))
+    assert present == prove_forgotten(tree, DatasetTree.from_dataset(dataset.without([3, 24])), [3, 24]).before
+    with pytest.raises(ValueError, match="not in the data set"):
+        tree.prove_present([1])
