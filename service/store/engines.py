@@ -28,7 +28,7 @@ STATEMENT_SECONDS = 60
 IDLE_IN_TRANSACTION_SECONDS = 30
 """Longest pause between two statements of a transaction. Takeover waits for this or for the lease, whichever is longer.
 
-Signing and verifying 10,000 certificates between two statements of a publication takes a few seconds.
+A computation inside a transaction that may take longer uses `dialect.stay_active`.
 """
 KEEPALIVE_SECONDS = {"idle": 10, "interval": 5, "count": 3}
 """A peer without an answer for 10 + 3 x 5 seconds is lost. Both sides probe: each has to notice the other's loss."""
