@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-from lethe.verify import Unconfirmed, verify
 from service.settings import Settings
 from service.store.database import Database
 from service.store.signing.keys import configured_signer
 from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api
+from tests.service.routes.test_bulk import verified_so_far
 
 PATH = "/api/v1/deletions"
 
@@ -32,9 +30,7 @@ def test_a_deletion_of_an_unknown_subject_is_certified_at_once(
     assert deletion["status"] == "completed"
     bundle = api.call(Role.COMPLIANCE, "GET", str(deletion["absence"])).content
     key = configured_signer(settings).public_pem.encode()
-    with pytest.raises(Unconfirmed) as unconfirmed:  # no sweep has sequenced it
-        verify(bundle, key)
-    absence = unconfirmed.value.so_far
+    absence = verified_so_far(bundle, key)
     assert absence.kind == "certificate of absence"
     assert absence.predicate["subjects"] == deletion["subjects"]
     assert absence.predicate["models_in_store"] == 1
