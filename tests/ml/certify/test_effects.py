@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from ml.certify import effects
 from ml.certify.effects import NetworkClassifier, measure_effects
 from ml.certify.pac_bayes import Classifier
+from ml.errors import NumericalFailure
 from ml.inference.variational import train
 from ml.models.linear import LinearRegression
 from ml.models.logistic import LogisticRegression
@@ -119,3 +121,15 @@ def test_a_regression_has_no_risk_bound_and_no_attack_without_never_seen_rows() 
     assert effects.pac_bayes is None
     assert effects.to_dict()["pac_bayes"] is None
     assert (effects.membership.worst, effects.membership.n_never_seen) == (None, 0)
+
+
+def test_a_risk_that_cannot_be_bounded_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise NumericalFailure("not positive definite")
+
+    monkeypatch.setattr(effects, "bound_risk", fail)
+    family, data = LogisticRegression(3, prior_std=1.0), labelled(30, seed=1)
+    posterior = family.initial(data, 0)
+    measured = measure_effects(family, posterior, posterior, data, torch.arange(3), 1e-6)
+    assert measured.pac_bayes is None
+    assert measured.to_dict()["pac_bayes"] is None

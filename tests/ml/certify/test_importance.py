@@ -291,3 +291,9 @@ def test_arviz_is_not_loaded_before_it_is_needed() -> None:
     script = "import sys, ml.certify.importance; print(sorted({'arviz', 'xarray', 'torch'} & set(sys.modules)))"
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert process.stdout.strip() == "['torch']"
+
+
+def test_a_chi_square_whose_rounding_is_unlimited_is_infinite() -> None:
+    estimate = estimate_chi_square(torch.linspace(-1, 1, 40, dtype=torch.float64), torch.arange(40) % 4, 1e9, seed=0)
+    assert estimate.low == 0.0
+    assert estimate.high > 1e300

@@ -7,8 +7,9 @@ import torch
 
 from ml.errors import InvalidInput, NumericalFailure
 from ml.inference import variational
-from ml.inference.variational import train
+from ml.inference.variational import descend, train
 from ml.models.gmm import GaussianMixture
+from ml.models.logistic import LogisticRegression
 from ml.models.synthetic import synthetic_mixture
 from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.conftest import Scene
@@ -101,3 +102,32 @@ def test_data_and_start_are_checked_first(scene: Scene) -> None:
         train(scene.family, scene.data[:, :1], scene.start)
     with pytest.raises(InvalidInput, match="this mixture needs"):
         train(scene.family, scene.data, MeanFieldGaussian(scene.start.mean[:3], scene.start.std[:3]))
+
+
+def test_descending_ends_where_training_does(scene: Scene) -> None:
+    trained, descended = train(scene.family, scene.data, scene.start), descend(scene.family, scene.data, scene.start)
+    assert descended.iterations == trained.iterations
+    assert torch.equal(descended.posterior.mean, trained.posterior.mean)
+
+
+def test_rows_that_training_fails_on_are_descended_as_far_as_possible() -> None:
+    """All rows are equal: the components end on top of each other, where the Hessian is singular."""
+    family, data = GaussianMixture(2, 2, 1.0), torch.full((10, 2), 1e6, dtype=torch.float64)
+    start = family.initial(data, seed=0)
+    with pytest.raises(NumericalFailure):
+        train(family, data, start)
+    descended = descend(family, data, start)
+    assert descended.iterations > 0
+    assert family.expand(descended.posterior, data).energy <= family.expand(start, data).energy
+
+
+def test_wrong_input_is_not_descended_on(scene: Scene) -> None:
+    with pytest.raises(InvalidInput, match="pass rows of 2 columns"):
+        descend(scene.family, scene.data[:, :1], scene.start)
+
+
+def test_a_convex_family_is_swept_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    family, data = LogisticRegression(1, prior_std=1.0), torch.tensor([[1.0, 1.0]], dtype=torch.float64)
+    monkeypatch.setattr(variational, "_distance", lambda *_: math.inf)
+    with pytest.raises(NumericalFailure, match="did not converge in 500 sweeps"):
+        train(family, data, family.initial(data, seed=0))

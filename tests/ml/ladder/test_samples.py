@@ -13,6 +13,7 @@ from ml.errors import InvalidInput, NumericalFailure
 from ml.ladder.climb import Step
 from ml.ladder.policy import Policy
 from ml.ladder.samples import forget
+from ml.models.gmm import GaussianMixture
 from ml.models.linear import LinearRegression
 from ml.posteriors.sample_set import SampleSet
 from tests.ml.exact_posterior import exact_posterior
@@ -193,3 +194,13 @@ def test_rows_that_cannot_be_forgotten_are_invalid_input() -> None:
     data = rows()
     with pytest.raises(InvalidInput, match="at least one"):
         forget(FAMILY, samples(data), data, torch.tensor([], dtype=torch.int64), ESTIMATED)
+
+
+def test_samples_at_a_saddle_are_resampled_from_where_training_begins() -> None:
+    """All draws are 0, where both components of a mixture are equal: no Newton step leaves that point."""
+    family = GaussianMixture(2, 1, prior_std=3.0)
+    data = torch.cat([torch.full((20, 1), -4.0), torch.full((20, 1), 4.0)]).double()
+    before = SampleSet(torch.zeros(40, 2, dtype=torch.float64), torch.arange(40) % 4)
+    outcome = forget(family, before, data, torch.arange(2), replace(ESTIMATED, rungs=("retrain",)))
+    assert outcome.policy_met
+    assert sorted(outcome.posterior.mean.round().tolist()) == [-4.0, 4.0]

@@ -17,6 +17,7 @@ from ml.ladder.policy import Policy
 from ml.ladder.variational import forget
 from ml.models.family import Expansion
 from ml.models.gmm import GaussianMixture
+from ml.models.linear import LinearRegression
 from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.conftest import Scene, saddle
 
@@ -341,3 +342,13 @@ def test_deletions_in_sequence_equal_deletions_at_once(scene: Scene) -> None:
     truth = train(scene.family, data, posterior, tolerance=0.0).posterior
     for result in (outcome, at_once):
         assert result.posterior.kl(truth) <= result.certificate.epsilon <= 1e-6
+
+
+def test_rows_without_a_minimum_in_float64_are_forgotten_by_retraining() -> None:
+    family = LinearRegression(2, noise_std=1.0, prior_std=1.0)
+    data = torch.full((20, 3), 1e12, dtype=torch.float64)
+    posterior = family.initial(data, seed=0)
+    outcome = forget(family, posterior, data, torch.arange(2), Policy(1e-3))
+    assert outcome.policy_met
+    assert (outcome.certificate.level, outcome.certificate.epsilon) == ("retrained", 0.0)
+    assert all(math.isfinite(value) for value in outcome.posterior.flat().tolist())

@@ -103,3 +103,9 @@ def test_it_is_frozen_and_moves_between_devices() -> None:
     assert torch.equal(POSTERIOR.to(torch.device("cpu")).std, POSTERIOR.std)
     with pytest.raises(dataclasses.FrozenInstanceError):
         POSTERIOR.mean = POSTERIOR.std  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("ratio", [1e-12, 1e-9, 1e-3, 0.0999, 0.1001])
+def test_the_divergence_from_a_much_wider_gaussian_is_finite(ratio: float) -> None:
+    computed = float(gaussian_kl(tensor(0.0), tensor(ratio), tensor(1.0)))
+    assert computed == pytest.approx(0.5 * (ratio**2 - 1 - 2 * math.log(ratio)), rel=1e-12)

@@ -12,20 +12,24 @@ from sqlalchemy import func, select
 from service.settings import Settings
 from service.store.artifacts.folder import ArtifactFolder
 from service.store.artifacts.location import open_artifacts
+from service.store.clock import current_time
 from service.store.database import Database
 from service.store.datasets.dataset import load_dataset
 from service.store.datasets.tensor_files import Piece
 from service.store.datasets.tree import DatasetTree
-from service.store.errors import DiskFull, InvalidRegistration, NotFound
+from service.store.errors import DiskFull, Gone, InvalidRegistration, NotFound
 from service.store.models.registry import (
     Registration,
     change_policy,
+    count_records,
     current_version,
     find_model,
     find_model_page,
     find_version_page,
+    last_version,
     record_readiness,
     register,
+    require_existing,
     versions_without_readiness,
 )
 from service.store.paging import Window
@@ -158,3 +162,33 @@ def test_readiness_is_missing_until_it_is_recorded(settings: Settings, database:
         assert [version.model_id for version in versions_without_readiness(session)] == [second]
         assert versions_without_readiness(session, first) == []
     assert open_artifacts(settings).get(first, version.dataset_digest)
+
+
+def end_model(database: Database, model_id: uuid.UUID) -> None:
+    """Mark a model as destroyed, as a batch that empties it does."""
+    with database.writing() as session:
+        model = session.get_one(Model, model_id)
+        model.destroyed_at = current_version(session, model_id).superseded_at = current_time(session)
+
+
+def test_a_destroyed_model_keeps_its_last_version_and_has_no_records(settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database)
+    with database.reading() as session:
+        assert count_records(session, model_id) == 40
+        assert last_version(session, model_id).id == current_version(session, model_id).id
+    end_model(database, model_id)
+    with database.reading() as session:
+        assert count_records(session, model_id) == 0
+        assert last_version(session, model_id).number == 1
+        ((model, version),) = find_model_page(session, Window(10)).items
+        assert (model.id, version.number) == (model_id, 1)
+        assert versions_without_readiness(session) == []
+
+
+def test_the_policy_of_a_destroyed_model_cannot_be_changed(settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database)
+    with database.reading() as session:
+        require_existing(find_model(session, model_id))
+    end_model(database, model_id)
+    with pytest.raises(Gone, match=r"was destroyed at .* UTC"), database.writing() as session:
+        change_policy(session, model_id, dict(POLICY), "test")
