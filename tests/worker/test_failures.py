@@ -14,7 +14,16 @@ from ml.errors import MemoryExhausted
 from service.settings import Settings
 from service.store.database import Database
 from service.store.deletions.views import find_view
-from service.store.errors import ArtifactDamaged, ArtifactsUnavailable, DiskFull, Gone, PolicyMissed
+from service.store.errors import (
+    ArtifactDamaged,
+    ArtifactsUnavailable,
+    CertificateRejected,
+    ClockBehind,
+    DiskFull,
+    Gone,
+    KeyInactive,
+    PolicyMissed,
+)
 from service.store.models.registry import current_version
 from service.store.tables import Batch
 from tests import samples
@@ -37,6 +46,9 @@ BATCH = uuid.UUID(int=7)
         (MemoryExhausted("too large"), False, True, "memory ran out"),
         (torch.OutOfMemoryError("CUDA"), False, True, "memory ran out"),
         (RuntimeError("CUDA error: out of memory"), False, True, "memory ran out"),
+        (KeyInactive("restart with its successor"), False, False, "restart with its successor"),
+        (ClockBehind("correct the clock"), False, False, "correct the clock"),
+        (CertificateRejected("report it"), False, False, "report it"),
         (ArtifactDamaged("x"), False, False, "restore it from the backup"),
         (Gone("x"), False, False, "restore it from the backup"),
         (OSError(errno.ENOSPC, "x"), False, False, "the disk is full"),
