@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
 import json
@@ -11,6 +12,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from fastapi import Depends, FastAPI, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
@@ -49,8 +51,10 @@ Errors are `application/problem+json` (RFC 9457); under `/v2` they have OpenDSR'
 
 
 DOCS = "/docs"
-GC_THRESHOLDS = (50_000, 20, 20)
-"""Thresholds of the three generations; measured on 10,000 bulk lines."""
+GC_THRESHOLDS = (10_000, 5, 1_000_000)
+"""Thresholds of the three generations. A collection stops all threads for as long as it looks at objects: young ones
+are few, and all are looked at in intervals only."""
+COLLECT_SECONDS = 600.0
 SWITCH_SECONDS = 0.001
 """Longest time that a busy thread holds the interpreter while the event loop waits for it, a fifth of the default."""
 
@@ -60,10 +64,11 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        # The objects of a large request live until its answer: frequent collections would find nothing.
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(SWITCH_SECONDS)
+        collections = asyncio.create_task(_collect_garbage())
         yield
+        collections.cancel()
         await resources.limits.close()
         resources.close()
 
@@ -103,6 +108,12 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
+async def _collect_garbage() -> None:
+    while True:
+        await asyncio.sleep(COLLECT_SECONDS)
+        gc.collect()
+
+
 def _serve_openapi(app: FastAPI) -> None:
     """Serve the OpenAPI document from a thread, written once: on the event loop it would hold up everybody."""
     path = str(app.openapi_url)
@@ -118,16 +129,19 @@ def _serve_openapi(app: FastAPI) -> None:
     app.add_route(path, answer, include_in_schema=False)
 
 
-def _render_error(request: Request, error: Exception) -> Response:
+async def _render_error(request: Request, error: Exception) -> Response:
     """Render an error raised before routing, or for want of a route, in the format of its path."""
     if isinstance(error, HTTPException) and error.status_code == 405:
         error = HTTPException(405, error.detail, {"Allow": _allowed_methods(request)})
     is_opendsr = request.url.path.startswith(opendsr.PREFIXES)
-    return opendsr.refuse(request, error) if is_opendsr else errors.render_error(request, error)
+    # A thread for the signature: the first one may have to create the key.
+    return (
+        await run_in_threadpool(opendsr.refuse, request, error) if is_opendsr else errors.render_error(request, error)
+    )
 
 
-def _render_crash(request: Request, error: Exception) -> Response:
-    return _render_error(request, errors.report_crash(request, error))
+async def _render_crash(request: Request, error: Exception) -> Response:
+    return await _render_error(request, errors.report_crash(request, error))
 
 
 def _allowed_methods(request: Request) -> str:

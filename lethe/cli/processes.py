@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from pathlib import Path
@@ -59,7 +60,9 @@ def api(data_dir: DataDir = None, host: Host = "127.0.0.1", port: Port = 8000) -
 
     settings = load_ready_settings(data_dir, speaks_opendsr=True)
     configure_logging(settings.log_level, sees_identities=True)
-    uvicorn.Server(server_config(create_app(settings), settings, host, port)).run()
+    server = uvicorn.Server(server_config(create_app(settings), settings, host, port))
+    gc.freeze()  # garbage collections need not look at the modules again
+    server.run()
 
 
 def worker(

@@ -49,14 +49,14 @@ class Admission:
         try:
             caller = await self._find_caller(scope)
         except tuple(TABLE) as error:  # the database is unavailable
-            await self._render_error(Request(scope), error)(scope, receive, send)
+            await self._answer(error, scope, receive, send)
             return
         scope.setdefault("state", {})["caller"] = caller
         if caller is None:
             await self._serve_stranger(scope, receive, send)
         elif seconds := await self._tokens.delay(caller.token_id):
             error = TooManyRequests(math.ceil(seconds))
-            await self._render_error(Request(scope), error)(scope, receive, send)
+            await self._answer(error, scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -75,15 +75,19 @@ class Admission:
                 if seconds:
                     is_replaced = True
                     error = TooManyRequests(math.ceil(seconds), TOO_MANY_STRANGERS)
-                    await self._render_error(Request(scope), error)(scope, receive, send)
+                    await self._answer(error, scope, receive, send)
             if not is_replaced:
                 await send(message)
 
         if _has_body(scope):  # nothing that strangers send is read
             error = TokenMissing(UNKNOWN if bearer_token(scope) else MISSING)
-            await self._render_error(Request(scope), error)(scope, receive, send_counted)
+            await self._answer(error, scope, receive, send_counted)
         else:
             await self._app(scope, receive, send_counted)
+
+    async def _answer(self, error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._render_error(Request(scope), error)
+        await response(scope, receive, send)
 
 
 def bearer_token(scope: Scope) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
@@ -27,7 +27,7 @@ PIECE_BYTES = 1 << 15
 """Bytes of a body that are parsed in one go. A form can begin thousands of parts in them."""
 POLICY = "Content-Security-Policy"
 """A route may set its own, less strict policy."""
-RenderError = Callable[[Request, Exception], Response]
+RenderError = Callable[[Request, Exception], Awaitable[Response]]
 """Renders an error raised before routing."""
 # The id is stored and logged, so it must not be able to contain an address or a telephone number.
 REQUEST_ID = re.compile(r"[0-9a-f]{8}(-?)([0-9a-f]{4}\1){3}[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
@@ -92,7 +92,8 @@ class BodyLimit:
         limit = self._larger.get(scope["path"], self._limit)
         content_length = Headers(scope=scope).get("content-length", "0")
         if content_length.isdigit() and int(content_length) > limit:
-            await self._render_error(Request(scope), BodyTooLarge(limit))(scope, receive, send)
+            response = await self._render_error(Request(scope), BodyTooLarge(limit))
+            await response(scope, receive, send)
             return
         await self._app(scope, LimitedBody(receive, limit).receive, send)
 

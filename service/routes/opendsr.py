@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
@@ -52,8 +53,8 @@ class SignedRoute(APIRoute):
             try:
                 response = await handle(request)
             except tuple(ERRORS) as error:
-                return refuse(request, error)
-            return _sign(request, response)
+                return await run_in_threadpool(refuse, request, error)
+            return await run_in_threadpool(_sign, request, response)
 
         return answer
 
@@ -99,7 +100,7 @@ async def create_request(request: Request, caller: Compliance, resources: Resour
     """201 means durable. The same body again gets the same answer; `encoded_request` is returned and never stored."""
     raw = await request.body()
     parser = resources.parser(caller, request.state.request_id)
-    body = read_opendsr(raw, resources.settings.processor_domain)
+    body = await run_in_threadpool(read_opendsr, raw, resources.settings.processor_domain)
     reference = OpenDsrReference(caller.name, body.subject_request_id, resources.hasher.mac)
     deletion_request = parser.parse(native_body(body), reference)
     submission = single_submission(deletion_request, lambda view: _accepted(view, raw, body.subject_request_id))

@@ -1,18 +1,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
 from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 from fastapi import FastAPI, Request, Response
+from starlette.types import Message
 
 from service.http.errors import BodyTooLarge, render_error
 from service.http.metrics import Metrics
-from service.http.middleware import BodyLimit, RequestScope
+from service.http.middleware import PIECE_BYTES, BodyLimit, LimitedBody, RequestScope
 
 LIMIT = 10
+
+
+async def render(request: Request, error: Exception) -> Response:
+    return render_error(request, error)
 
 
 @pytest.fixture
@@ -24,7 +30,7 @@ def app() -> FastAPI:
         return Response(str(len(await request.body())), headers={"X-Seen": request.state.request_id})
 
     app.add_exception_handler(BodyTooLarge, render_error)
-    app.add_middleware(BodyLimit, limit=LIMIT, larger={"/large": 2 * LIMIT}, render_error=render_error)
+    app.add_middleware(BodyLimit, limit=LIMIT, larger={"/large": 2 * LIMIT}, render_error=render)
     app.add_middleware(RequestScope, metrics=Metrics(), pages=("/page",))
     return app
 
@@ -73,3 +79,27 @@ def test_pages_may_run_scripts_and_other_answers_may_not(app: FastAPI) -> None:
     policies = {path: post(app, path).headers["Content-Security-Policy"] for path in ("/page", "/small")}
     assert "script-src 'self'" in policies["/page"]
     assert policies["/small"].startswith("default-src 'none'")
+
+
+def test_a_large_body_arrives_in_small_pieces_unchanged() -> None:
+    content = os.urandom(3 * PIECE_BYTES + 7)
+    messages = iter(
+        [
+            {"type": "http.request", "body": content[:100], "more_body": True},
+            {"type": "http.request", "body": content[100:], "more_body": False},
+        ]
+    )
+
+    async def receive() -> Message:
+        return next(messages)
+
+    async def read() -> list[Message]:
+        body = LimitedBody(receive, len(content))
+        pieces = [await body.receive()]
+        while pieces[-1]["more_body"]:
+            pieces.append(await body.receive())
+        return pieces
+
+    pieces = asyncio.run(read())
+    assert b"".join(piece["body"] for piece in pieces) == content
+    assert max(len(piece["body"]) for piece in pieces) <= PIECE_BYTES
