@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from fastapi.concurrency import run_in_threadpool
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
 from service.intake.group_commit import GroupCommit
@@ -21,15 +21,22 @@ from service.intake.in_flight import InFlight
 from service.intake.ringing import Ringer
 from service.store.access.secret_checks import CheckValue, require_match
 from service.store.database import Database
+from service.store.database_errors import is_row_held
 from service.store.deletions.creation import NewWork, Outcome, store_deletions
 from service.store.deletions.idempotency import KeyedAnswer, KeyUse, find_answers, save_answers
 from service.store.deletions.requests import DeletionRequest
 from service.store.deletions.views import DeletionView
+from service.store.dialect import wait_for_locks
 from service.store.errors import IdempotencyMismatch, KeyInFlight, StoreError
 from service.store.signing.statements import StatementSigner
 from service.store.states import DeletionStatus
 
 MAX_TRIES = 3
+GROUP_LOCK_SECONDS, ALONE_LOCK_SECONDS = 1.0, 0.1
+"""Time to wait for rows, such as those of a person whose erasure is being published.
+
+If a group cannot have one in time, its requests are stored one by one: only those that need it are refused.
+"""
 PAUSE_SECONDS = 0.02
 """Between two slices of a bulk: other processes that wait for SQLite's lock ask for it again in intervals."""
 
@@ -111,17 +118,35 @@ class Intake:
         weight = len(submission.requests)
         return await self._group.submit(submission, lane=submission.requests[0].caller, weight=weight)
 
-    def _commit(self, submissions: Sequence[Submission]) -> Sequence[str | StoreError]:
-        answers, work = self._transact(submissions)
+    def _commit(self, submissions: Sequence[Submission]) -> Sequence[str | Exception]:
+        try:
+            return self._commit_together(submissions, GROUP_LOCK_SECONDS)
+        except OperationalError as error:
+            if len(submissions) == 1 or not is_row_held(error.orig):
+                raise
+        return [self._commit_alone(submission) for submission in submissions]
+
+    def _commit_alone(self, submission: Submission) -> str | Exception:
+        try:
+            (answer,) = self._commit_together([submission], ALONE_LOCK_SECONDS)
+        except Exception as error:
+            return error
+        return answer
+
+    def _commit_together(self, submissions: Sequence[Submission], lock_seconds: float) -> Sequence[str | StoreError]:
+        answers, work = self._transact(submissions, lock_seconds)
         self._ringer.ring_when_due(work)
         return answers
 
-    def _transact(self, submissions: Sequence[Submission]) -> tuple[Sequence[str | StoreError], NewWork]:
+    def _transact(
+        self, submissions: Sequence[Submission], lock_seconds: float
+    ) -> tuple[Sequence[str | StoreError], NewWork]:
         tries = 0
         while True:
             tries += 1
             try:
                 with self._database.writing() as session:
+                    wait_for_locks(session, lock_seconds)
                     require_match(session, self._check)  # with another key, people who are held would seem absent
                     return _store_submissions(session, submissions, self._signer)
             except IntegrityError:

@@ -24,6 +24,11 @@ def is_lock_timeout(error: BaseException | None) -> bool:
     return _has_code(error, sqlite={sqlite3.SQLITE_BUSY}, postgresql={"55P03"})
 
 
+def is_row_held(error: BaseException | None) -> bool:
+    """Whether another transaction holds a row that this one needs. On SQLite, writers wait for the whole file."""
+    return _has_code(error, sqlite=set(), postgresql={"55P03"})
+
+
 def _has_code(error: BaseException | None, sqlite: set[int], postgresql: set[str]) -> bool:
     code, state = getattr(error, "sqlite_errorcode", None), getattr(error, "sqlstate", None)
     return (code is not None and code & PRIMARY_CODE in sqlite) or state in postgresql

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import redis
 from sqlalchemy import func, select, update
+from sqlalchemy.exc import OperationalError
 
 from service.intake.ringing import Ringer
 from service.intake.submission import Intake, Submission, single_submission
@@ -23,7 +24,7 @@ from service.store.deletions.requests import DeletionRequest
 from service.store.deletions.views import DeletionView
 from service.store.errors import IdempotencyMismatch, NotFound, SecretMismatch
 from service.store.signing.keys import open_signer
-from service.store.tables import Deletion, IdempotencyKey, SecretCheck
+from service.store.tables import Deletion, IdempotencyKey, SecretCheck, Subject
 from tests import samples
 from tests.waiting import wait_until
 
@@ -88,6 +89,23 @@ def test_a_refused_request_does_not_affect_the_others(settings: Settings, databa
     assert isinstance(first, str)
     assert isinstance(last, str)
     assert (count(database, Deletion), count(database, IdempotencyKey)) == (2, 0)
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_person_whose_erasure_is_being_published_holds_up_no_other(
+    settings: Settings, database: Database, intake: Intake
+) -> None:
+    samples.register_sample(settings, database)
+    held = select(Subject.id).where(Subject.lookup == samples.lookup(settings, 1)).with_for_update()
+    submissions = [single(request(settings, person)) for person in (2, 1, 3, 4)]  # the first is in a group of its own
+    with database.writing() as publisher:
+        publisher.execute(held)
+        started = time.monotonic()
+        answers = submit_all(intake, *submissions)
+        assert time.monotonic() - started < 5
+    assert [isinstance(answer, str) for answer in answers] == [True, False, True, True]
+    assert isinstance(answers[1], OperationalError)
+    assert count(database, Deletion) == 3
 
 
 def test_a_repeated_key_gets_the_first_answer(settings: Settings, database: Database, intake: Intake) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from service.store.database import Database
-from service.store.database_errors import is_damaged, is_disk_full, is_lock_timeout
+from service.store.database_errors import is_damaged, is_disk_full, is_lock_timeout, is_row_held
 
 on_postgresql = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 
@@ -63,6 +63,7 @@ def test_a_locked_file_of_sqlite(tmp_path: Path) -> None:
     for connection in (holder, waiter):
         connection.close()
     assert meanings(locked.value) == [False, False, True]
+    assert not is_row_held(locked.value)
 
 
 @on_postgresql
@@ -80,6 +81,7 @@ def test_codes_of_postgresql(database: Database, code: str, expected: list[bool]
     with pytest.raises(DBAPIError) as error, database.writing() as session:
         session.execute(text(f"DO $$ BEGIN RAISE EXCEPTION 'test' USING ERRCODE = '{code}'; END $$"))
     assert meanings(error.value.orig) == expected
+    assert is_row_held(error.value.orig) is (code == "55P03")
 
 
 def test_other_errors_mean_none_of_these() -> None:
