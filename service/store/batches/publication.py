@@ -109,7 +109,7 @@ def _require_policy(policy: Mapping[str, Any], evidence: Evidence) -> tuple[Boun
         raise PolicyMissed(
             f"the bound reached is {evidence.epsilon:.3g} at level {evidence.level}, but the model's policy requires "
             f"{epsilon:.3g} at level {level}; nothing was published. Tried: {tried}. Allow more rungs or time in the "
-            "policy, or retrain the model without the records and register it."
+            "policy. As a last resort, request the deletion of all records of the model: that destroys it."
         )
     return evidence.bound, evidence.effects
 
