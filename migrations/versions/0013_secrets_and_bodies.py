@@ -52,6 +52,7 @@ def upgrade() -> None:
         table.drop_column("body_mac")
     if is_postgresql:
         _rewrite_tables()
+        _keep_out_of_statistics()
 
 
 def downgrade() -> None:
@@ -77,3 +78,11 @@ def _rewrite_tables() -> None:
     for name in HASHED_TABLES:
         op.execute(f"CLUSTER {name} USING pk_{name}")
         op.execute(f"ALTER TABLE {name} SET WITHOUT CLUSTER")
+
+
+def _keep_out_of_statistics() -> None:
+    """The planner's statistics hold samples of a column, also of rows that were deleted since."""
+    for name in ("subjects.lookup", "subjects.key", "request_bodies.salt", "request_bodies.mac"):
+        table, column = name.split(".")
+        op.execute(f"ALTER TABLE {table} ALTER COLUMN {column} TYPE bytea")  # drops the samples there are
+        op.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET STATISTICS 0")

@@ -20,10 +20,12 @@ from service.store.batches.lifecycle import claim_batch, end_batch
 from service.store.database import Database
 from service.store.deletions.summaries import find_summaries
 from service.store.states import BatchStatus, Device
-from service.store.tables import Artifact, AuditEntry, Batch, Deletion, DeletionTarget, now
+from service.store.tables import Artifact, AuditEntry, Batch, Deletion, DeletionTarget, ErasureTrace, Subject, now
 from tests import samples
+from tests.database_files import count_found, read_files
 from tests.waiting import wait_until
 from worker.context import WorkerContext
+from worker.forget import forget_pending
 from worker.readiness import check_current
 from worker.sweep import run_sweep, sweep_once
 
@@ -173,3 +175,26 @@ def test_destroys_leftovers_and_warns_of_a_store_that_keeps_versions(
     wait_until(lambda: "artifacts.versioned" in capsys.readouterr().out, "the warning is logged")
     stop.set()
     sweep.join(timeout=10)
+
+
+def test_keys_of_erased_people_leave_the_files_while_the_service_runs(
+    settings: Settings, database: Database, context: WorkerContext
+) -> None:
+    model_id = samples.register_sample(settings, database)
+    with database.reading() as session:
+        erased = session.scalars(select(Subject).where(Subject.lookup == samples.lookup(settings, 1))).one()
+    samples.request_deletion(settings, database, 1)
+    assert forget_pending(context, model_id)
+    stop = threading.Event()
+    thread = threading.Thread(target=run_sweep, args=(settings, stop))
+    thread.start()
+    wait_until(lambda: not _has_traces(database), "the sweep has cleared the traces", timeout=30)
+    content = read_files(database)
+    stop.set()
+    thread.join()
+    assert count_found(content, [erased.key, erased.lookup]) == 0
+
+
+def _has_traces(database: Database) -> bool:
+    with database.reading() as session:
+        return session.scalars(select(ErasureTrace)).first() is not None
