@@ -119,15 +119,14 @@ def rotate(
 @keys.command("retire")
 def retire(key_id: KeyId, data_dir: DataDir = None) -> None:
     """Mark a key as no longer in use. Restart its users first: they can sign nothing from now on."""
-    from service.store.signing.keys import configured_signer
+    from service.store.signing.keys import configured_signer, end_key
     from service.store.signing.keys import retire as retire_key
 
     with open_store(data_dir) as (settings, database):
         signer = configured_signer(settings)
         if key_id in (signer.key_id, signer.log_key_id):
             raise typer.BadParameter("this configuration signs with the key: run `lethe key rotate` and restart first")
-        with database.writing() as session:
-            retire_key(session, key_id, actor="lethe key retire")
+        end_key(database, lambda session: retire_key(session, key_id, actor="lethe key retire"))
     print_note("Retired. Its earlier signatures stay valid. Give auditors the new list: `lethe key export`.")
 
 
@@ -150,11 +149,12 @@ def revoke(
     and cannot start again with it: rotate and restart. Then reissue the certificates that are refused:
     `lethe certificate reissue --key KEYID`.
     """
+    from service.store.signing.keys import end_key
     from service.store.signing.keys import revoke as revoke_key
 
     revoked_at, line = _parse_past_time(at), _parse_line(reason)
-    with open_store(data_dir) as (_, database), database.writing() as session:
-        revoke_key(session, key_id, revoked_at, line, actor="lethe key revoke")
+    with open_store(data_dir) as (_, database):
+        end_key(database, lambda session: revoke_key(session, key_id, revoked_at, line, actor="lethe key revoke"))
     print_note(
         "Revoked. If it was in use, `lethe key rotate` and restart. Give auditors the new list: `lethe key export`."
     )

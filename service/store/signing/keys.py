@@ -3,29 +3,34 @@
 A key is added when it is first used, retired when no process uses it any more, and revoked if it may have leaked.
 What a key signed before it was retired or revoked stays valid, so no key is ever removed.
 
-Whoever signs holds a shared lock until its transaction ends; whoever changes the list holds an exclusive one. So a key
-that is retired or revoked signs nothing after that time, in whichever process.
+Whoever signs holds a shared lock until its transaction ends; whoever retires or revokes a key holds it alone. So a key
+that ended signs nothing after that time, in whichever process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from sqlalchemy import or_, select
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from service.settings import ConfigurationError, Settings
 from service.store import audit
 from service.store.clock import current_time
 from service.store.database import Database
-from service.store.dialect import insert, lock, lock_shared
+from service.store.database_errors import is_lock_timeout
+from service.store.dialect import insert, lock, lock_shared, wait_for_locks
 from service.store.errors import KeyInactive, NotFound
 from service.store.signing.statements import StatementSigner, key_id_of, write_pem
 from service.store.states import SigningUse
 from service.store.tables import SigningKey
 
-LOCK = "lethe-keys"
+LOCK, ADDING = "lethe-keys", "lethe-key-added"
+"""Names of locks: of the keys that sign, and of additions to the list, for which nobody who signs has to wait."""
+LOCK_SECONDS, TRY_SECONDS, PAUSE_SECONDS = 1.0, 60.0, 0.2
 WORDS = {SigningUse.STATEMENTS: "signing key", SigningUse.LOG: "log key"}
 
 
@@ -103,7 +108,7 @@ def add(session: Session, public_key: bytes, use: SigningUse, actor: str, reason
 
 def add_configured(session: Session, signer: StatementSigner, use: SigningUse, reason: str, actor: str) -> str:
     """Add the signer's key of this use although others are active: theirs was lost. Return its id."""
-    lock(session, LOCK)
+    lock(session, ADDING)
     public_key = signer.public_keys[use]
     if session.get(SigningKey, key_id_of(public_key)) is not None:
         raise NotFound("the configured key is listed already; `lethe key list` shows all keys")
@@ -112,7 +117,7 @@ def add_configured(session: Session, signer: StatementSigner, use: SigningUse, r
 
 def rotate(session: Session, old: bytes, new: bytes, use: SigningUse, actor: str) -> tuple[str, str]:
     """Add the successor of a key and return both ids. Both are valid until the old one is retired."""
-    lock(session, LOCK)
+    lock(session, ADDING)
     old_id = key_id_of(old)
     if session.get(SigningKey, old_id) is None:
         if _has_active(session, use):
@@ -121,6 +126,23 @@ def rotate(session: Session, old: bytes, new: bytes, use: SigningUse, actor: str
     new_id = add(session, new, use, actor)
     audit.record(session, actor, "key.rotated", old_id, successor=new_id)
     return old_id, new_id
+
+
+def end_key(database: Database, end: Callable[[Session], None]) -> None:
+    """Retire or revoke a key in its own transaction, once those who sign have finished.
+
+    While it waits, nobody else can begin to sign. So it gives way each second, in case a long publication is running.
+    """
+    deadline = time.monotonic() + TRY_SECONDS
+    while True:
+        try:
+            with database.writing() as session:
+                wait_for_locks(session, LOCK_SECONDS)
+                return end(session)
+        except OperationalError as error:
+            if not is_lock_timeout(error.orig) or time.monotonic() > deadline:
+                raise
+        time.sleep(PAUSE_SECONDS)
 
 
 def retire(session: Session, key_id: str, actor: str) -> None:
@@ -164,7 +186,7 @@ def _unlisted(session: Session, signer: StatementSigner) -> dict[SigningUse, byt
 
 
 def _list_first_keys(session: Session, signer: StatementSigner, settings: Settings) -> None:
-    lock(session, LOCK)
+    lock(session, ADDING)
     sources = {SigningUse.STATEMENTS: settings.signing_key_source, SigningUse.LOG: settings.log_key_source}
     for use, public_key in _unlisted(session, signer).items():
         if _has_active(session, use):

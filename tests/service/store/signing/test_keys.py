@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 from sqlalchemy import delete, select, text
+from sqlalchemy.orm import Session
 
 from service.logs import configure_logging
 from service.settings import ConfigurationError, Settings, new_key, write_private_file
@@ -218,16 +219,15 @@ def test_a_running_process_whose_key_was_retired_or_revoked_signs_no_more(
 def test_retiring_waits_for_those_who_sign_and_is_dated_after_them(settings: Settings, database: Database) -> None:
     signer, has_begun = open_signer(settings, database), threading.Event()
 
-    def retire() -> None:
-        with database.writing() as session:
-            current_time(session)  # a time from before the wait would be too early
-            has_begun.set()
-            keys.retire(session, signer.key_id, "ops")
+    def retire(session: Session) -> None:
+        current_time(session)  # a time from before the wait would be too early
+        has_begun.set()
+        keys.retire(session, signer.key_id, "ops")
 
     with ThreadPoolExecutor(1) as pool:
         with database.writing() as session:
             keys.require_active(session, signer)
-            retired = pool.submit(retire)
+            retired = pool.submit(keys.end_key, database, retire)
             has_begun.wait()
             wait_until(lambda: _is_waiting_for_a_lock(database), "the retirement waits")
             assert not retired.done()
@@ -236,6 +236,31 @@ def test_retiring_waits_for_those_who_sign_and_is_dated_after_them(settings: Set
     (key,) = [key for key in listed(database) if key.key_id == signer.key_id]
     assert key.retired_at is not None
     assert signed_at < key.retired_at
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_retiring_gives_way_to_others_who_sign_while_a_long_publication_runs(
+    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signer, attempts = open_signer(settings, database), threading.Semaphore(0)
+    monkeypatch.setattr(keys, "LOCK_SECONDS", 0.05)
+
+    def retire(session: Session) -> None:
+        attempts.release()
+        keys.retire(session, signer.key_id, "ops")
+
+    with ThreadPoolExecutor(1) as pool:
+        with database.writing() as publication:
+            keys.require_active(publication, signer)
+            retired = pool.submit(keys.end_key, database, retire)
+            for _ in range(2):
+                assert attempts.acquire(timeout=10)
+            with database.writing() as intake:  # does not wait for the publication
+                keys.require_active(intake, signer)
+            rotate(database, settings)  # nor does an addition to the list
+        retired.result(timeout=10)
+    with pytest.raises(KeyInactive), database.writing() as session:
+        keys.require_active(session, signer)
 
 
 def _is_waiting_for_a_lock(database: Database) -> bool:
