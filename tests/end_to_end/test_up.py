@@ -58,6 +58,8 @@ def test_a_deletion_is_traced_by_one_request_id(up: Running) -> None:
     assert traced == ["request", "deletion.claimed", "deletion.completed"]
     assert "person-2@example.org" not in (up.data_dir / "service.log").read_text()
     assert b"person-2@example.org" not in (up.data_dir / "lethe.db").read_bytes()
+    worker = psutil.Process(up.processes()["worker-1"])
+    assert {os.getpgid(process.pid) for process in worker.children()} == {worker.pid}  # the supervisor watches groups
     code, left = up.stop()
     assert (code, left) == (0, [])
 
