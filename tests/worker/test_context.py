@@ -3,8 +3,14 @@ from __future__ import annotations
 import os
 import socket
 
-from service.settings import Settings
+import pytest
+
+from service.settings import ConfigurationError, Settings
+from service.store.database import Database
+from tests import samples
 from worker.context import WorkerContext, process_name
+from worker.forget import forget_pending
+from worker.sweep import sweep_once
 
 
 def test_a_process_is_named_after_its_host_and_id() -> None:
@@ -24,3 +30,16 @@ def test_children_of_a_worker_share_its_name(settings: Settings) -> None:
     for context in (named, unnamed):
         context.doorbell.close()
         context.database.close()
+
+
+def test_a_worker_forgets_without_the_identity_key(settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database)
+    samples.request_deletion(settings, database, 1)
+    without_key = settings.model_copy(update={"identity_key": None})
+    with pytest.raises(ConfigurationError, match="LETHE_IDENTITY_KEY is not set"):
+        without_key.identity_keys()
+    context = WorkerContext.open(without_key)
+    assert forget_pending(context, model_id)
+    sweep_once(context.database, context.artifacts, context.doorbell)
+    context.doorbell.close()
+    context.database.close()

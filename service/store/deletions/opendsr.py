@@ -64,7 +64,7 @@ def find_received(session: Session, references: Iterable[OpenDsrReference]) -> d
     marks = find_marks(session, [body_id for _, body_id in rows if body_id])
     return {
         (row.caller, row.subject_request_id): ReceivedRequest(
-            find_view(session, row.deletion_id, row.caller), marks.get(body_id)
+            find_view(session, row.deletion_id, row.caller), marks.get(body_id) if body_id else None
         )
         for row, body_id in rows
     }

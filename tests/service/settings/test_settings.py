@@ -83,8 +83,28 @@ def test_a_missing_or_placeholder_secret_is_refused_by_name(
 ) -> None:
     deploy(monkeypatch, **{variable: value})
     with pytest.raises(ConfigurationError, match=variable) as refusal:
-        load_settings()
+        load_settings().identity_keys()  # only the API asks for them
     assert not value or value not in str(refusal.value)
+
+
+def test_only_the_api_needs_the_identity_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    deploy(monkeypatch, LETHE_IDENTITY_KEY=None)
+    assert load_settings().signing_key_bytes()
+
+
+def test_identity_keys_are_listed_oldest_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    keys = [new_key() for _ in range(3)]
+    decoded = [base64.b64decode(key) for key in keys]
+    deploy(monkeypatch, LETHE_IDENTITY_KEY=", ".join(keys))
+    assert load_settings().identity_keys() == decoded
+    write_private_file(tmp_path / "the.key", ",".join(keys) + "\n")
+    deploy(monkeypatch, LETHE_IDENTITY_KEY=None)
+    monkeypatch.setenv("LETHE_IDENTITY_KEY_FILE", str(tmp_path / "the.key"))
+    assert load_settings().identity_keys() == decoded
+    deploy(monkeypatch, LETHE_IDENTITY_KEY=f"{keys[0]},")
+    monkeypatch.delenv("LETHE_IDENTITY_KEY_FILE")
+    with pytest.raises(ConfigurationError, match="LETHE_IDENTITY_KEY is not set"):
+        load_settings().identity_keys()
 
 
 @pytest.mark.parametrize("name", KEYS)
