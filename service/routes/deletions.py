@@ -64,6 +64,8 @@ async def create_deletion(
 ) -> Response:
     """201 means durable: the request is committed and survives any crash. The receipt is signed.
 
+    Until `binding_at` it can be cancelled, and the answer is the same whoever is named: `models` is empty.
+
     With an `Idempotency-Key` the same request always gets the same answer, byte for byte; another body under that key
     is 422. While the first request is being processed, a second one waits for it a few seconds and then gets 409 with
     `Retry-After`: retry it.
@@ -130,7 +132,7 @@ router.add_api_route(
 
 @router.delete("/{deletion_id}", response_model=DeletionOut, summary="Cancel a deletion")
 def cancel_deletion(deletion_id: uuid.UUID, caller: DeletionEditor, resources: ResourcesDep) -> DeletionOut:
-    """Possible only while it is pending: a worker finishes what it has started."""
+    """Its caller can until `binding_at`, an operator while it is pending or failed: a worker finishes what it started."""
     with resources.database.writing() as session:
         return deletion_out(interventions.cancel(session, deletion_id, visible_owner(caller), caller.name))
 

@@ -132,7 +132,7 @@ def read_request(
     include_in_schema=False,
 )
 def cancel_request(subject_request_id: uuid.UUID, caller: Compliance, resources: ResourcesDep) -> Response:
-    """Possible only while the request is pending."""
+    """Possible until the batch window ends. Then the request is binding."""
     with resources.database.writing() as session:
         deletion = opendsr.find_request(session, subject_request_id, caller.name).deletion
         view = interventions.cancel(session, deletion.id, caller.name, caller.name)
