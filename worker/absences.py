@@ -11,6 +11,7 @@ from service.store.database import Database
 from service.store.deletions.absences import MAX_SETTLED, has_due_absences, settle_absences
 from service.store.signing.keys import open_signer
 from service.store.signing.statements import StatementSigner
+from worker.key_problems import KEY_PROBLEMS, KeyReport
 
 log = structlog.get_logger("absences")
 
@@ -31,14 +32,19 @@ def _has_due(database: Database) -> bool:
 
 
 def run_absences(settings: Settings, stop: threading.Event) -> None:
-    """Settle absences until `stop` is set. An unavailable database or a retired key is waited for."""
+    """Settle absences until `stop` is set. An unavailable database is waited for, and so is a key that may sign."""
     database = Database(settings.database)
     signer: StatementSigner | None = None
+    report = KeyReport("absences")
     while not stop.wait(settings.sweep_seconds):
         try:
             signer = signer or open_signer(settings, database)
             if settled := settle_all(database, signer):
                 log.info("absences.certified", count=settled)
+            report.clear()
+        except KEY_PROBLEMS as error:
+            report.wait(error)
+            signer = None
         except Exception:
             log.exception("absences.failed")  # go on: nothing would restart this thread
     database.close()

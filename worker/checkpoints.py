@@ -16,16 +16,16 @@ from pathlib import Path
 import httpx
 import structlog
 
-from service.settings import ConfigurationError, Settings
+from service.settings import Settings
 from service.settings.witnesses import Witness
 from service.store.clock import current_time
 from service.store.database import Database
-from service.store.errors import KeyInactive
 from service.store.log import sequencing
 from service.store.log.checkpoints import parse_signatures
 from service.store.signing.keys import open_signer
 from service.store.signing.statements import StatementSigner
 from service.store.tables import Checkpoint
+from worker.key_problems import KEY_PROBLEMS, KeyReport
 from worker.witness_client import NotWitnessed, request_cosignature
 
 log = structlog.get_logger("log")
@@ -57,16 +57,15 @@ def run_sequencer(settings: Settings, stop: threading.Event) -> None:
     """
     database = Database(settings.database)
     signer: StatementSigner | None = None
-    problem = ""
+    report = KeyReport("sequencer")
     while not stop.wait(min(settings.sweep_seconds, MAX_INTERVAL_SECONDS)):
         try:
             signer = signer or open_signer(settings, database)
             sequence_all(database, signer)
-            problem = ""
-        except (KeyInactive, ConfigurationError) as error:
-            if problem != str(error):
-                log.error("sequencer.waiting", reason=str(error))  # noqa: TRY400 - no bug, so no traceback
-            problem, signer = str(error), None
+            report.clear()
+        except KEY_PROBLEMS as error:
+            report.wait(error)
+            signer = None
         except Exception:
             log.exception("sequencer.failed")  # go on: nothing would restart this thread
     database.close()

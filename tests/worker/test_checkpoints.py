@@ -304,7 +304,7 @@ def test_the_sequencer_waits_for_a_key_that_may_sign(settings: Settings, databas
         finally:
             stop.set()
             sequencer.join(timeout=20)
-    assert [line["event"] for line in lines] == ["sequencer.waiting"]
+    assert [line["event"] for line in lines] == ["key.awaited"]
     assert f"{old.log_key_id[:8]} was retired" in lines[0]["reason"]
 
 

@@ -23,9 +23,10 @@ from service.store.callbacks import outbox
 from service.store.callbacks.claiming import ClaimedCallback, claim_callbacks
 from service.store.callbacks.slots import Slots
 from service.store.database import Database
-from service.store.signing.keys import open_signer
+from service.store.signing.keys import open_signer, require_active
 from worker.callbacks.delivery import CallbackClient, NotDelivered, TargetForbidden
 from worker.callbacks.message import MessageWriter
+from worker.key_problems import KEY_PROBLEMS, KeyReport
 
 log = structlog.get_logger("callbacks")
 T = TypeVar("T")
@@ -81,7 +82,10 @@ class Sender:
     def claim(self) -> Sequence[ClaimedCallback]:
         lease_seconds = self.settings.callback_timeout_seconds + LEASE_SLACK_SECONDS
         with self.database.writing() as session:
-            return claim_callbacks(session, self.slots, lease_seconds)
+            claims = claim_callbacks(session, self.slots, lease_seconds)
+            if claims:
+                require_active(session, self.writer.signer)
+            return claims
 
     async def send(self, callback: ClaimedCallback) -> None:
         """Make one attempt and record its outcome."""
@@ -140,12 +144,19 @@ def retry_delay(attempts: int, base_seconds: float) -> timedelta:
 
 
 def run_callbacks(settings: Settings, stop: threading.Event) -> None:
-    """Send callbacks until `stop` is set. An unavailable database is waited for."""
+    """Send callbacks until `stop` is set. An unavailable database is waited for, and so is a key that may sign."""
     sender: Sender | None = None
+    report = KeyReport("callbacks")
     while not stop.is_set():
         try:
             sender = sender or Sender.open(settings)
             asyncio.run(sender.run(stop))
+        except KEY_PROBLEMS as error:
+            report.wait(error)
+            if sender is not None:
+                sender.close()
+            sender = None
+            stop.wait(settings.sweep_seconds)
         except Exception:
             log.exception("callbacks.failed")  # go on: nothing would restart this thread
             stop.wait(settings.sweep_seconds)

@@ -31,9 +31,10 @@ from service.store.callbacks.claiming import claim_callbacks
 from service.store.callbacks.slots import Slots
 from service.store.database import Database
 from service.store.deletions.creation import store_deletions
-from service.store.deletions.opendsr import OpenDsrReference
-from service.store.deletions.requests import DeletionRequest
+from service.store.deletions.requests import DeletionRequest, OpenDsrReference
+from service.store.errors import KeyInactive
 from service.store.signing import processor_identity
+from service.store.signing.keys import retire
 from service.store.signing.processor_identity import ProcessorIdentity
 from service.store.tables import AuditEntry, Callback, Deletion, SigningKey, now
 from tests import samples
@@ -241,7 +242,7 @@ def opendsr_callback(
     monkeypatch.setattr(processor_identity, "KEY_BITS", 2048)  # faster to generate
     model_id = samples.register_sample(settings, database)
     urls = [receiver.url("/opendsr")]
-    lookups, reference = [samples.lookup(settings, 1)], OpenDsrReference("acme", SUBJECT_REQUEST, b"m" * 32)
+    lookups, reference = [samples.lookup(settings, 1)], OpenDsrReference("acme", SUBJECT_REQUEST, bytes)
     request = DeletionRequest("acme", "gdpr", lookups, None, "request-1", 0.0, callback_urls=urls, opendsr=reference)
     context = WorkerContext.open(settings)
     with context.database.writing() as session:
@@ -317,6 +318,19 @@ def running_sender(settings: Settings) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+
+
+def test_a_sender_whose_key_was_retired_sends_nothing(
+    settings: Settings, database: Database, receiver: Receiver, sender: Sender
+) -> None:
+    samples.request_deletion(settings, database, NOBODY, callback_urls=[receiver.url()])
+    with database.writing() as session:
+        retire(session, sender.writer.signer.key_id, "ops")
+    with pytest.raises(KeyInactive, match="was retired"):
+        sender.claim()
+    assert [(row.status, row.attempts) for row in rows(database)] == [("pending", 0)] * len(rows(database))
+    assert rows(database)
+    assert receiver.received == []
 
 
 def test_the_sweep_sends_callbacks(settings: Settings, database: Database, receiver: Receiver) -> None:
