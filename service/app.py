@@ -108,6 +108,12 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
+def prepare_routes(app: FastAPI) -> None:
+    """Build what FastAPI builds at the first request to a router, during which all others would wait."""
+    for route in app.routes:
+        route.matches({"type": "http", "method": "GET", "path": "/", "root_path": "", "headers": []})
+
+
 async def _collect_garbage() -> None:
     while True:
         await asyncio.sleep(COLLECT_SECONDS)

@@ -54,13 +54,15 @@ def api(data_dir: DataDir = None, host: Host = "127.0.0.1", port: Port = 8000) -
     """Run only the API."""
     import uvicorn
 
-    from service.app import create_app
+    from service.app import create_app, prepare_routes
     from service.http.server import server_config
     from service.logs import configure_logging
 
     settings = load_ready_settings(data_dir, speaks_opendsr=True)
     configure_logging(settings.log_level, sees_identities=True)
-    server = uvicorn.Server(server_config(create_app(settings), settings, host, port))
+    app = create_app(settings)
+    prepare_routes(app)
+    server = uvicorn.Server(server_config(app, settings, host, port))
     gc.freeze()  # garbage collections need not look at the modules again
     server.run()
 
