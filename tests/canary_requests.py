@@ -23,6 +23,7 @@ DELETIONS, MODELS = "/api/v1/deletions", "/api/v1/models"
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 C, P, A, E = Role.COMPLIANCE, Role.OPERATOR, Role.AUDITOR, Role.ENGINEER
 EMAIL, NUMBER = CANARIES["email"], CANARIES["controller_customer_id"]
+KEYS = ("3f0c9a52-6b1e-4d43-9a77-0c5f8e2d1b64", "a81d6f0e-2c57-4b9f-8d3a-7e5b4c1f9062")
 PEOPLE = [{"identity_type": kind, "identity_value": value} for kind, value in CANARIES.items()]
 CRASH = [{"identity_type": "email", "identity_value": CRASHING}]
 CANARY_HEADERS = {
@@ -94,12 +95,15 @@ def all_requests(model_id: str) -> Iterator[CanaryRequest]:
 
 
 def _native_requests(model_id: str) -> Iterator[CanaryRequest]:
-    key = {"headers": {"Idempotency-Key": EMAIL}}
+    key = {"headers": {"Idempotency-Key": KEYS[0]}}
     for status, options in (
-        (201, {"json": native(models=[model_id]), "params": {"who": EMAIL}, **key}),
+        (422, {"json": native(models=[model_id]), "params": {"who": EMAIL}, **key}),
+        (201, {"json": native(models=[model_id]), **key}),
         (201, {"json": native(models=[model_id]), **key}),
         (422, {"json": native(regulation="ccpa"), **key}),
-        (201, {"json": native(models=[model_id]), "headers": {"Idempotency-Key": NUMBER}}),
+        (422, {"json": native(models=[model_id]), "headers": {"Idempotency-Key": EMAIL}}),
+        (422, {"json": native(models=[model_id]), "headers": {"Idempotency-Key": NUMBER}}),
+        (422, {"json": native(callback_urls=[f"https://crm.example/{EMAIL}"])}),
         (404, {"json": native(models=[UNKNOWN])}),
         (422, {"json": native(models=[EMAIL])}),
         (422, {"json": native(regulation=EMAIL)}),
@@ -132,7 +136,7 @@ def _bulk_requests() -> Iterator[CanaryRequest]:
         f'{{"subjects": "{EMAIL}',
         EMAIL,
     ]
-    key = {"headers": {"Idempotency-Key": f"bulk {EMAIL}"}}
+    key = {"headers": {"Idempotency-Key": KEYS[1]}}
     yield CanaryRequest(200, C, "POST", f"{DELETIONS}/bulk", {"content": "\n".join(lines).encode(), **key})
     yield CanaryRequest(422, C, "POST", f"{DELETIONS}/bulk", {"content": lines[0], **key})
     yield CanaryRequest(422, C, "POST", f"{DELETIONS}/bulk", {"content": f"{EMAIL}\n" * 10_001})

@@ -152,7 +152,7 @@ def _libpq(installation: Installation) -> str:
 
 def _request(compliance: Client, number: int) -> dict[str, Any]:
     """Request a deletion with a fixed idempotency key, so that a repetition is the same request."""
-    return compliance.delete([samples.person(number)], idempotency_key=f"request-{number}")
+    return compliance.delete([samples.person(number)], idempotency_key=str(uuid.UUID(int=number, version=4)))
 
 
 def _find_orphans(installation: Installation) -> OrphanReport:

@@ -91,7 +91,7 @@ async def _kill_repeatedly(postgresql: KillablePostgreSQL, outcome: Outcome) -> 
 async def _post(port: int, token: str, numbers: Iterator[int], outcome: Outcome) -> None:
     connection = await Connection.open(port)
     for number in numbers:
-        key = str(uuid.UUID(int=number))
+        key = str(uuid.UUID(int=number, version=4))
         headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": key}
         body = json.dumps({"regulation": "gdpr", "subjects": [samples.person(number % PEOPLE)]}).encode()
         while (response := await connection.post("/api/v1/deletions", headers, body)).status != 201:

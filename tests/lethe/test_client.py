@@ -72,9 +72,10 @@ def test_many_deletions_and_single_records_in_one_call(clients: dict[str, Client
     model = register(clients["engineer"])
     compliance = clients["compliance"]
     requests = [{"subjects": [samples.person(1)]}, {"subjects": []}, {"records": [{"model": model["id"], "record": 0}]}]
-    results = compliance.delete_many(requests, idempotency_key="k1")
+    key = str(uuid.uuid4())
+    results = compliance.delete_many(requests, idempotency_key=key)
     assert [line["status"] for line in results] == [201, 422, 201]
-    assert compliance.delete_many(requests, idempotency_key="k1") == results
+    assert compliance.delete_many(requests, idempotency_key=key) == results
     receipt = compliance.delete(
         records=[{"model": model["id"], "record": 1}], callback_urls=["https://hooks.example.org/lethe"]
     )
