@@ -57,8 +57,8 @@ def test_a_bound_repeats_the_signed_values(api: Api, settings: Settings, databas
 
 
 def publish_three(settings: Settings, database: Database, model_id: uuid.UUID) -> list[Certificate]:
-    """Oldest first: 3e-8 proved, 1e-8 retrained, 2e-8 proved."""
-    for person, (epsilon, level) in enumerate([(3e-8, "proved"), (1e-8, "retrained"), (2e-8, "proved")]):
+    """Oldest first: 3e-8 proved, 0 retrained, 2e-8 proved."""
+    for person, (epsilon, level) in enumerate([(3e-8, "proved"), (0.0, "retrained"), (2e-8, "proved")]):
         publish_sample(settings, database, model_id, person, epsilon, level)
     with database.reading() as session:
         query = select(Certificate).where(Certificate.model_id == model_id).order_by(Certificate.issued_at)
@@ -69,16 +69,16 @@ def test_filters_and_order(api: Api, settings: Settings, database: Database) -> 
     model_id = samples.register_sample(settings, database)
     _, second, third = publish_three(settings, database, model_id)
     expected: list[tuple[dict[str, object], list[float]]] = [
-        ({}, [2e-8, 1e-8, 3e-8]),
-        ({"model": str(model_id)}, [2e-8, 1e-8, 3e-8]),
+        ({}, [2e-8, 0.0, 3e-8]),
+        ({"model": str(model_id)}, [2e-8, 0.0, 3e-8]),
         ({"model": str(UNKNOWN)}, []),
         ({"level": "proved"}, [2e-8, 3e-8]),
         ({"level": "estimated"}, []),
         ({"epsilon_above": 1e-8}, [2e-8, 3e-8]),
-        ({"epsilon_above": 0}, [2e-8, 1e-8, 3e-8]),
-        ({"issued_from": second.issued_at.isoformat()}, [2e-8, 1e-8]),
+        ({"epsilon_above": 0}, [2e-8, 3e-8]),
+        ({"issued_from": second.issued_at.isoformat()}, [2e-8, 0.0]),
         ({"issued_to": second.issued_at.isoformat()}, [3e-8]),
-        ({"issued_from": second.issued_at.isoformat(), "issued_to": third.issued_at.isoformat()}, [1e-8]),
+        ({"issued_from": second.issued_at.isoformat(), "issued_to": third.issued_at.isoformat()}, [0.0]),
         ({"issued_from": (third.issued_at + timedelta(seconds=1)).isoformat()}, []),
         ({"level": "proved", "epsilon_above": 2e-8}, [3e-8]),
     ]
@@ -178,7 +178,7 @@ def test_the_summary_of_each_model(api: Api, settings: Settings, database: Datab
     issued = publish_three(settings, database, three)
     two = samples.register_sample(settings, database, level="estimated")
     for person, (epsilon, level) in enumerate([(4e-7, "proved"), (1e-7, "estimated")], start=5):
-        publish_sample(settings, database, two, person, epsilon, level)
+        publish_sample(settings, database, two, person, epsilon, level, interval=[0.0, epsilon])
     none = samples.register_sample(settings, database)
     page = api.call(Role.AUDITOR, "GET", MODELS).json()
     assert [item["model_id"] for item in page["items"]] == [str(none), str(two), str(three)]
