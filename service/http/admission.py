@@ -55,8 +55,7 @@ class Admission:
         if caller is None:
             await self._serve_stranger(scope, receive, send)
         elif seconds := await self._tokens.delay(caller.token_id):
-            error = TooManyRequests(math.ceil(seconds))
-            await self._answer(error, scope, receive, send)
+            await self._answer(TooManyRequests(math.ceil(seconds)), scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
