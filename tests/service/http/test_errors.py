@@ -174,7 +174,7 @@ def test_malformed_json_is_a_problem(api: Api) -> None:
 
 
 def test_the_table_has_every_store_error_that_a_route_can_raise() -> None:
-    internal = {store.StoreError, store.LeaseLost, store.PolicyMissed}
+    internal = {store.StoreError, store.LeaseLost, store.PolicyMissed, store.InvalidLimits}
     store_errors = {
         kind for kind in vars(store).values() if isinstance(kind, type) and issubclass(kind, store.StoreError)
     }
