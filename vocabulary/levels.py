@@ -20,6 +20,8 @@ CERTIFIED_LEVELS: tuple[CertifiedLevel, ...] = get_args(CertifiedLevel)
 DESTROYED: Literal["destroyed"] = "destroyed"
 """Stands in the place of a level where certificates are listed, if the model was destroyed. It is not a level: there is
 no bound, and no policy can require it."""
+ListedLevel = Literal["estimated", "proved", "retrained", "destroyed"]
+"""Levels by which certificates are listed, and `DESTROYED`."""
 
 
 def is_at_least(level: str, required: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -29,7 +29,7 @@ from service.store.database import Database
 from service.store.deletions import summaries
 from service.store.paging import Window
 from service.store.states import Role
-from vocabulary.levels import CertifiedLevel
+from vocabulary.levels import ListedLevel
 
 router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
 
@@ -53,7 +53,7 @@ CSV_RESPONSE: dict[int | str, dict[str, Any]] = {
 def bound_filter(
     model: Uuid | None = None,
     level: Annotated[
-        CertifiedLevel | Literal["destroyed"] | None,
+        ListedLevel | None,
         Query(description="Level of the bound; `destroyed` for certificates of destruction."),
     ] = None,
     issued_from: Annotated[UtcTimestamp | None, Query(description="Issued at this time or later.")] = None,
