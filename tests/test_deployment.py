@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -42,7 +43,7 @@ def test_the_example_environment_names_every_setting_with_its_default() -> None:
     defaults = Settings(_env_file=None)  # type: ignore[call-arg]
     for name, field in Settings.model_fields.items():
         if name in examples and isinstance(field.default, int | float):
-            assert float(examples[name]) == getattr(defaults, name), name
+            assert float(json.loads(examples[name])) == getattr(defaults, name), name
 
 
 def test_the_example_environment_is_refused_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
