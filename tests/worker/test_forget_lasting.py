@@ -23,7 +23,7 @@ from service.store.deletions.requests import DeletionRequest
 from service.store.deletions.views import DeletionView
 from service.store.log import sequencing
 from service.store.signing import keys
-from service.store.states import SigningUse
+from service.store.signing.statements import key_id_of
 from service.store.tables import Certificate, Deletion, now
 from tests import samples
 from tests.faults.population import draw_population, register_population
@@ -55,12 +55,14 @@ def key_list(context: WorkerContext) -> bytes:
 
 
 def rotated(context: WorkerContext) -> WorkerContext:
-    """Return a context with a new key, as `lethe key rotate`, a restart and `lethe key retire` leave it."""
-    settings = context.settings.model_copy(update={"signing_key": SecretStr(new_key())})
+    """Return a context with new keys, as `lethe key rotate`, a restart and `lethe key retire` leave it."""
+    seeds = {name: SecretStr(new_key()) for name in ("signing_key", "log_key")}
+    settings = context.settings.model_copy(update=seeds)
     signer = keys.configured_signer(settings)
     with context.database.writing() as session:
-        keys.rotate(session, context.signer.public_key, signer.public_key, SigningUse.STATEMENTS, actor="test")
-        keys.retire(session, context.signer.key_id, actor="test")
+        for use, old in context.signer.public_keys.items():
+            keys.rotate(session, old, signer.public_keys[use], use, actor="test")
+            keys.retire(session, key_id_of(old), actor="test")
     return replace(context, settings=settings, signer=signer)
 
 
@@ -90,7 +92,7 @@ def test_the_first_certificates_still_verify(settings: Settings, database: Datab
     for content, proof in later.items():
         verified = verify(content, listed, later=proof)
         assert f"the log at {size} entries" in verified.checks[-1]
-        assert context.signer.key_id[:12] in verified.checks[-1]
+        assert context.signer.log_key_id[:12] in verified.checks[-1]
     _refuse_after_revocation(context, certificates_of(database, later_ids[:1])[0], first[0])
 
 
