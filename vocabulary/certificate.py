@@ -336,7 +336,7 @@ class Subject(SignedModel):
     """What a statement is about."""
 
     digest: Digest = Field(
-        description="Of a deletion: SHA-256 of its commitments, sorted and joined by line feeds. Of a model version: "
+        description="Of a deletion: SHA-256 of `subjects`, as listed, joined by line feeds. Of a model version: "
         "SHA-256 of its posterior file."
     )
     name: str = Field(description="`deletion/ID`, or `model/ID/version/NUMBER`.")

@@ -26,22 +26,23 @@ export function verifyBundle(files, { origin = null, witnesses = [] } = {}) {
   const bundle = openBundle(files.bundle);
   const { key, statement } = openEnvelope(read.object(bundle, "envelope"), trusted.keys);
   checkName(name, statement);
-  const dates = [statement.signedAt];
-  let missing = null;
-  if (read.has(bundle, "log")) {
-    const place = readPlace(read.object(bundle, "log"), statement, { ...trusted, name, required: witnesses });
-    const later = files.later === null ? null : readLater(files.later, place.checkpoint, trusted, witnesses);
-    dates.push(place.date);
-    checkEnd(place.checkpoint.key, [place.date]);
-    missing = isConfirmed(key, place.checkpoint, later) ? null : "A key was revoked, and nothing confirms the date";
-  } else {
-    require(statement.kind.mayLackLog, `A ${statement.kind.name} without its place in the log`);
-    missing = describeWait(statement);
-  }
-  checkEnd(key, dates);
+  checkEnd(key, statement.signedAt);
   checkPosterior(files.posteriorDigest, statement);
+  const expected = { ...trusted, name, required: witnesses };
+  const missing = read.has(bundle, "log")
+    ? verifyPlace(read.object(bundle, "log"), files.later, key, statement, expected)
+    : describeWait(statement);
   const notProved = name === null ? [...statement.notProved, NAME_NOT_COMPARED] : statement.notProved;
   return { kind: statement.kind.name, predicate: statement.predicate, notProved, missing };
+}
+
+/** Check the place in the log and the later proof. Returns which evidence is missing, or null. */
+function verifyPlace(log, laterProof, key, statement, expected) {
+  const { date, checkpoint } = readPlace(log, statement, expected);
+  const later = laterProof === null ? null : readLater(laterProof, checkpoint, expected);
+  checkEnd(key, date);
+  checkEnd(checkpoint.key, date);
+  return isConfirmed(key, checkpoint, later) ? null : "A key was revoked, and nothing confirms the date";
 }
 
 function expectedName(listed, given) {
@@ -118,21 +119,20 @@ function checkEntry(leaf, { kind, predicate, digest, signedAt }) {
   return date;
 }
 
-function readLater(bytes, earlier, trusted, required) {
+function readLater(bytes, earlier, { keys, required, witnesses }) {
   require(bytes.length <= MAX_BYTES.later, "The later proof is larger than 1 MiB");
   const content = parseObject(bytes, "The later proof");
-  const note = read.text(content, "checkpoint");
-  const checkpoint = readCheckpoint(note, trusted.keys, [...trusted.witnesses, ...required]);
+  const checkpoint = readCheckpoint(read.text(content, "checkpoint"), keys, [...witnesses, ...required]);
   require(checkpoint.origin === earlier.origin, "The later checkpoint is of another log");
   require(checkpoint.size >= earlier.size, "The later checkpoint is smaller");
   checkConsistency(earlier, checkpoint, read.hashes(content, "proof"));
   return checkpoint;
 }
 
-/** Reject dates that are not before the end of the key. */
-function checkEnd(key, dates) {
+/** Reject a date that is not before the end of the key. */
+function checkEnd(key, date) {
   const ends = [key.retiredAt, key.revokedAt].filter((end) => end !== null);
-  require(dates.every((date) => ends.every((end) => date < end)), "A date is not before the end of its key");
+  require(ends.every((end) => date < end), "A date is not before the end of its key");
 }
 
 /** Whether no key was revoked, or somebody without that key confirms that the entry existed before. */
@@ -149,7 +149,9 @@ function checkPosterior(digest, { subjects }) {
   require(digest.equals(subjects.at(-1)), "The model file is not the one that the statement names");
 }
 
+/** What is missing without a place in the log; only some kinds may lack it. */
 function describeWait({ kind, predicate, signedAt }) {
+  require(kind.mayLackLog, `A ${kind.name} without its place in the log`);
   if (kind.name !== "receipt") return "It has no place in the log yet: download it again";
   const deadline = signedAt + BigInt(predicate.log.within_seconds) * 1_000_000n;
   const isOverdue = BigInt(Date.now()) * 1000n > deadline;

@@ -18,8 +18,6 @@ export function readKeys(bytes) {
   const isList = bytes.find((byte) => !BLANK.includes(byte)) === 0x7b;
   const trusted = isList ? readList(parseObject(bytes, "The keys file")) : readPemFile(bytes.toString("latin1"));
   require(trusted.keys.length > 0, "The keys file has no key");
-  const ids = new Set(trusted.keys.map((key) => key.id));
-  require(ids.size === trusted.keys.length, "The keys file has a key twice");
   return trusted;
 }
 
@@ -34,9 +32,11 @@ export function verifies(rawKey, message, signature) {
 }
 
 function readList(content) {
+  const keys = objects(content, "keys").map(readKey);
+  require(new Set(keys.map((key) => key.id)).size === keys.length, "The list of keys has a key twice");
   return {
     origin: has(content, "origin") ? text(content, "origin") : null,
-    keys: objects(content, "keys").map(readKey),
+    keys,
     witnesses: has(content, "witnesses") ? texts(content, "witnesses") : [],
   };
 }

@@ -96,7 +96,7 @@ function parseTime(string) {
   const [year, month, day, hour, minute, second] = match.slice(1, 7).map(Number);
   const fraction = BigInt((match[7] ?? "").padEnd(6, "0"));
   const [offsetHour, offsetMinute] = [Number(match[9] ?? 0), Number(match[10] ?? 0)];
-  const exists = isDate(year, month, day) && hour < 24 && minute < 60 && second < 60;
+  const exists = year > 0 && isDate(year, month, day) && hour < 24 && minute < 60 && second < 60;
   if (!exists || offsetHour > 23 || offsetMinute > 59) return null;
   const offset = (match[8] === "-" ? -1 : 1) * (offsetHour * 60 + offsetMinute);
   const utc = utcDate(year, month, day);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -53,6 +53,10 @@ class KeyRing:
     origin: str | None = None
     """Name of the log whose keys these are. Unknown with bare PEM keys."""
 
+    def with_witnesses(self, witnesses: Sequence[str]) -> KeyRing:
+        """Return a ring that knows more witnesses."""
+        return replace(self, witnesses=(*self.witnesses, *witnesses))
+
 
 def load_keys(content: bytes, origin: str | None = None) -> KeyRing:
     """Read a list of keys (JSON) or public keys (PEM). `origin` is the log's name if the reader knows it."""
@@ -61,7 +65,7 @@ def load_keys(content: bytes, origin: str | None = None) -> KeyRing:
     ring = _load_list(content) if content.lstrip(b" \t\r\n")[:1] == b"{" else _load_pems(content)
     if origin is not None and ring.origin not in (None, origin):
         raise Rejected(f"the keys are of the log {ring.origin!r}, not of {origin!r}")
-    return KeyRing(ring.keys, ring.witnesses, origin or ring.origin)
+    return KeyRing(ring.keys, ring.witnesses, ring.origin if origin is None else origin)
 
 
 def _load_list(content: bytes) -> KeyRing:
@@ -96,9 +100,9 @@ def _load_entry(entry: Any) -> Key:
 
 
 def _load_pem(pem: str) -> Ed25519PublicKey:
-    body, end, _ = pem.removeprefix(PEM_BEGIN).partition(PEM_END)
-    if not pem.startswith(PEM_BEGIN) or not end:
-        raise Rejected("a key is not a public key in PEM form")
+    body, end, after = pem.removeprefix(PEM_BEGIN).partition(PEM_END)
+    if not pem.startswith(PEM_BEGIN) or not end or PEM_BEGIN in after:
+        raise Rejected("a key is not one public key in PEM form")
     encoded = decode_base64(body.translate(WITHOUT_SPACES), "public key")
     if len(encoded) != 44 or not encoded.startswith(DER_PREFIX):
         raise Rejected("a key is not an Ed25519 public key")

@@ -53,7 +53,7 @@ def find_place(
     """Check the bundle's member `log`, and that it belongs to this statement."""
     checkpoint = open_checkpoint(text_at(log, "checkpoint"), ring, witnesses)
     at = check_place(log, checkpoint, kind, predicate, payload)
-    newer = None if later is None else _open_later(checkpoint, later, ring)
+    newer = None if later is None else _open_later(checkpoint, later, ring.with_witnesses(witnesses))
     return Inclusion(at, whole_at(log, "index"), checkpoint, newer)
 
 

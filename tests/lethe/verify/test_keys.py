@@ -78,6 +78,7 @@ def test_the_name_of_the_log_comes_from_the_list_or_from_the_caller() -> None:
     pem = SIGNER.public_pem.encode()
     assert load_keys(key_list()).origin == "localhost/lethe"
     assert (load_keys(pem).origin, load_keys(pem, "a/b").origin) == (None, "a/b")
+    assert load_keys(pem, "").origin == ""
     with pytest.raises(Rejected, match="are of the log 'localhost/lethe', not of 'a/b'"):
         load_keys(key_list(), "a/b")
 
@@ -99,6 +100,7 @@ def test_the_name_of_the_log_comes_from_the_list_or_from_the_caller() -> None:
         (key_list(log={"use": ["log"]}), "use that this verifier does not know"),
         (key_list(log={"keyid": "0" * 64}), "does not match its id"),
         (key_list(log={"keyid": SIGNER.key_id, "public_key_pem": write_pem(SIGNER.public_key)}), "names a key twice"),
+        (key_list(log={"public_key_pem": write_pem(SIGNER.log_public_key) + write_pem(SIGNER.public_key)}), "not one"),
         (key_list(witnesses="w"), "witnesses is missing"),
         (key_list(witnesses=[1]), "witnesses is missing"),
         (key_list(origin=5), "origin is missing"),

@@ -21,6 +21,7 @@ from tests.bundles import (
     signed_certificate,
 )
 from tests.corpus.drafts import KINDS
+from tests.lethe.verify.test_checkpoints import FIRST, SECOND
 from vocabulary.certificate import ABSENCE_TYPE, RECEIPT_TYPE
 
 KEY = SIGNER.public_pem.encode()
@@ -140,6 +141,14 @@ def test_a_log_that_was_cut_off_or_is_another_is_found_out() -> None:
             KEY,
             later=later(leaves, 9, StatementSigner(bytes(range(32)), bytes(range(32, 64)), "elsewhere/lethe")),
         )
+
+
+def test_a_required_witness_may_cosign_the_later_checkpoint_too() -> None:
+    draft = KINDS["certificate"]().change(note=FIRST.cosign)
+    for proof in (draft.later(12), draft.later(12, note=FIRST.cosign)):
+        assert verify(draft.write(), key_list(), later=proof, witnesses=[FIRST.vkey]).kind == "certificate"
+    with pytest.raises(Rejected, match="cannot be checked"):
+        verify(draft.write(), key_list(), later=draft.later(12, note=SECOND.cosign), witnesses=[FIRST.vkey])
 
 
 def test_a_later_checkpoint_cannot_confirm_what_is_not_in_the_log() -> None:
