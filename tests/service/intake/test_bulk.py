@@ -74,8 +74,8 @@ def test_slices_have_keys_of_their_own_that_are_bound_to_the_whole_body(
     monkeypatch.setattr("service.intake.bulk.LINES_PER_SLICE", 2)
     signer = open_signer(settings, database)
 
-    def uses(*lines: bytes) -> list[tuple[str, bytes]]:
-        submissions = make_submissions(read(b"\n".join(lines)), PARSER, "key", signer)
+    def uses(*lines: bytes, key: str = "7d444840-9dc0-41d1-b245-5ffdce74fad2") -> list[tuple[str, bytes]]:
+        submissions = make_submissions(read(b"\n".join(lines)), PARSER, key, signer)
         return [(submission.key.key, submission.key.content) for submission in submissions if submission.key]
 
     other = json.dumps({"subjects": [samples.person(2)]}).encode()
@@ -84,6 +84,10 @@ def test_slices_have_keys_of_their_own_that_are_bound_to_the_whole_body(
     assert len({key for key, _ in first}) == 2
     assert [key for key, _ in changed] == [key for key, _ in first]
     assert not {content for _, content in changed} & {content for _, content in first}
+    # Under a guessable key, the mark of a slice must not outlive people of another.
+    marked, remarked = uses(GOOD, GOOD, GOOD, GOOD, key="key"), uses(GOOD, GOOD, GOOD, other, key="key")
+    assert marked[0] == remarked[0]
+    assert marked[1] != remarked[1]
 
 
 def test_a_slice_that_was_not_stored_says_so_for_each_line() -> None:
