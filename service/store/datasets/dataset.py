@@ -72,10 +72,10 @@ def load_arrays(field: str, content: Content) -> dict[str, NDArray[Any]]:
         raise InvalidRegistration(field, f"not a readable safetensors file: {error}") from None
     if not arrays:
         raise InvalidRegistration(field, "the file holds no tensor")
-    for name, array in arrays.items():
+    for array in arrays.values():
         row = first_row(array, lambda part: ~np.isfinite(part)) if array.dtype.kind == "f" else None
         if row is not None:
-            raise InvalidRegistration(field, f"row {row} of {name!r} holds NaN or infinity; clean or drop it")
+            raise InvalidRegistration(field, f"row {row} of a tensor holds NaN or infinity; clean or drop it")
     return arrays
 
 
