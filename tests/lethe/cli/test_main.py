@@ -21,7 +21,8 @@ COMMANDS = (
     *("demo", "up", "api", "worker", "sweep", "delete", "status", "certificate get", "verify", "verifier"),
     *("log mirror", "log audit", "model check", "model polish", "model register", "migrate", "secrets"),
     *("token issue", "token list", "token revoke"),
-    *("key list", "key rotate", "key retire", "key revoke", "key export"),
+    *("key list", "key rotate", "key add", "key retire", "key revoke", "key export"),
+    *("key rotate-identity", "key accept-opendsr", "certificate reissue"),
 )
 PANELS = ("Try it", "Run it", "Use it", "Check it", "Administer it")
 
