@@ -34,11 +34,11 @@ def test_a_missing_row_becomes_a_usage_error(data_dir: Path) -> None:
         revoke_token(session, uuid.uuid4(), actor="test")
 
 
-def test_ready_settings_list_the_signing_key(data_dir: Path) -> None:
+def test_ready_settings_list_the_signing_keys(data_dir: Path) -> None:
     settings = load_ready_settings(data_dir)
     with open_store(data_dir) as (_, database), database.reading() as session:
         signer = open_signer(settings, database)
-        assert [key.key_id for key in keys_for(session, signer)] == [signer.key_id]
+        assert [key.key_id for key in keys_for(session, signer)] == [signer.key_id, signer.log_key_id]
 
 
 def test_logged_settings_need_no_database(embedded: Path) -> None:
