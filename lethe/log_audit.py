@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lethe.key_history import KeyHistory
 from lethe.verify.checkpoints import Checkpoint, open_checkpoint
 from lethe.verify.keys import KeyRing, load_keys
 from lethe.verify.merkle import leaf_hash, node_hash
@@ -57,8 +58,13 @@ class Replayed:
     actions: Mapping[str, int]
 
 
-def replay(leaves: Iterable[bytes], checkpoints: Sequence[Checkpoint]) -> Replayed:
-    """Hash all entries. Raises Rejected at the first checkpoint that they do not lead to."""
+def replay(
+    leaves: Iterable[bytes], checkpoints: Sequence[Checkpoint], key_history: KeyHistory | None = None
+) -> Replayed:
+    """Hash all entries. Raises Rejected at the first checkpoint that they do not lead to.
+
+    `key_history` collects what they say about keys.
+    """
     if len({checkpoint.origin for checkpoint in checkpoints}) > 1:
         raise Rejected("the checkpoints are of different logs")
     pending = sorted(checkpoints, key=lambda checkpoint: checkpoint.size)
@@ -66,7 +72,10 @@ def replay(leaves: Iterable[bytes], checkpoints: Sequence[Checkpoint]) -> Replay
     _compare(tree, pending)
     for leaf in leaves:
         tree.add(leaf)
-        actions[text_at(parse_object(leaf, f"entry {tree.size - 1}"), "action")] += 1
+        entry = parse_object(leaf, f"entry {tree.size - 1}")
+        actions[text_at(entry, "action")] += 1
+        if key_history is not None:
+            key_history.read_entry(entry)
         _compare(tree, pending)
     if pending:
         raise Rejected(f"the log has {tree.size} entries, but a checkpoint covers {pending[0].size}: some are missing")
@@ -74,9 +83,9 @@ def replay(leaves: Iterable[bytes], checkpoints: Sequence[Checkpoint]) -> Replay
 
 
 def audit_mirror(folder: Path, keys: bytes | None = None, published: Iterable[str] = ()) -> Replayed:
-    """Replay a mirror against all of its checkpoints and those `published` elsewhere.
+    """Replay a mirror against all of its checkpoints and those `published` elsewhere, and compare its list of keys.
 
-    `keys`, if given, replaces the list of keys in the mirror.
+    `keys`, if given, replaces that list. Bare public keys have no dates to compare.
     """
     ring = load_keys(keys if keys is not None else (folder / KEYS).read_bytes())
     stored = [path.read_text() for path in (folder / CHECKPOINTS).glob("*.txt")]
@@ -84,7 +93,11 @@ def audit_mirror(folder: Path, keys: bytes | None = None, published: Iterable[st
     if not checkpoints:
         raise Rejected("no checkpoint to compare the log with")
     with (folder / ENTRIES).open("rb") as lines:
-        return replay((line.rstrip(b"\n") for line in lines), checkpoints)
+        key_history = KeyHistory()
+        replayed = replay((line.rstrip(b"\n") for line in lines), checkpoints, key_history)
+    if ring.origin is not None:
+        key_history.compare(ring)
+    return replayed
 
 
 def split_checkpoints(text: str) -> list[str]:

@@ -67,6 +67,17 @@ def links(page: Path) -> list[str]:
     return LINK.findall(prose(page))
 
 
+def test_the_tests_that_pages_name_exist() -> None:
+    names = {name for page in PAGES for name in re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?)`", page.read_text())}
+    assert len(names) > 100
+    assert {name for name in names if not _test_exists(*name.split("::"))} == set()
+
+
+def _test_exists(path: str, function: str | None = None) -> bool:
+    file = REPOSITORY / path
+    return file.exists() and (function is None or f"def {function}(" in file.read_text())
+
+
 def test_the_readme_fits_a_screen() -> None:
     lines = (REPOSITORY / "README.md").read_text().splitlines()
     assert max(len(line) for line in lines) <= LONGEST_README_LINE
