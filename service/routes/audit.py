@@ -21,7 +21,7 @@ from service.schemas.audit import (
     model_bounds_out,
     summary_out,
 )
-from service.schemas.fields import Day, QueryFloat, QueryInt, UtcTimestamp, Uuid
+from service.schemas.fields import NUMBER, WHOLE_NUMBER, Day, UtcTimestamp, Uuid
 from service.schemas.paging import WindowQuery, next_cursor
 from service.store.access.tokens import Caller
 from service.store.certificates.listing import BoundFilter, find_bound_page, find_model_bounds_page
@@ -59,7 +59,7 @@ def bound_filter(
     issued_from: Annotated[UtcTimestamp | None, Query(description="Issued at this time or later.")] = None,
     issued_to: Annotated[UtcTimestamp | None, Query(description="Issued before this time.")] = None,
     epsilon_above: Annotated[
-        QueryFloat | None, Query(ge=0, allow_inf_nan=False, description="Only larger bounds.")
+        float | None, Query(ge=0, allow_inf_nan=False, description="Only larger bounds."), NUMBER
     ] = None,
 ) -> BoundFilter:
     return BoundFilter(model, level, issued_from, issued_to, epsilon_above)
@@ -106,7 +106,7 @@ def list_model_bounds(caller: BoundReader, resources: ResourcesDep, window: Wind
 def list_summaries(
     caller: BoundReader,
     resources: ResourcesDep,
-    limit: Annotated[QueryInt, Query(ge=1, le=366)] = 31,
+    limit: Annotated[int, Query(ge=1, le=366), WHOLE_NUMBER] = 31,
     before: Annotated[
         Day | None, Query(description="Only earlier days. For the next page, the last `day` of this one.")
     ] = None,

@@ -132,7 +132,7 @@ router.add_api_route(
 
 @router.delete("/{deletion_id}", response_model=DeletionOut, summary="Cancel a deletion")
 def cancel_deletion(deletion_id: uuid.UUID, caller: DeletionEditor, resources: ResourcesDep) -> DeletionOut:
-    """Its caller can until `binding_at`, an operator while it is pending or failed: a worker finishes what it started."""
+    """Its caller can until `binding_at`, an operator while it is pending or failed. A running one goes on."""
     with resources.database.writing() as session:
         return deletion_out(interventions.cancel(session, deletion_id, visible_owner(caller), caller.name))
 

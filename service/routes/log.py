@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from sqlalchemy.orm import Session
 
 from service.resources import ResourcesDep, bearer, require_role
-from service.schemas.fields import QueryInt
+from service.schemas.fields import WHOLE_NUMBER
 from service.schemas.log import (
     LEAF,
     MAX_SIZE,
@@ -164,7 +164,7 @@ def read_entries(
     caller: LogReader,
     resources: ResourcesDep,
     start: Index = 0,
-    count: Annotated[QueryInt, Query(ge=1, le=MAX_ENTRIES)] = MAX_ENTRIES,
+    count: Annotated[int, Query(ge=1, le=MAX_ENTRIES), WHOLE_NUMBER] = MAX_ENTRIES,
 ) -> Response:
     """In log order. Entries contain commitments and identifiers, never an identity."""
     with resources.database.reading() as session:

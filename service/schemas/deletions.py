@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from service.schemas.fields import CONVERTED, CallbackUrl, Cursor, QueryBool, QueryInt, Strict, UtcTimestamp, Uuid
+from service.schemas.fields import CONVERTED, WHOLE_NUMBER, CallbackUrl, Cursor, QueryBool, Strict, UtcTimestamp, Uuid
 from service.schemas.identity_leaks import IN_URL, url_names
 from service.schemas.paging import next_cursor
 from service.store.deletions.history import Event
@@ -167,7 +167,7 @@ class DeletionSelection(DeletionFilters):
 
 
 class DeletionQuery(DeletionSelection):
-    limit: QueryInt = Field(default=50, ge=1, le=200)
+    limit: Annotated[int, Field(ge=1, le=200), WHOLE_NUMBER] = 50
     cursor: Cursor | None = Field(default=None, description="`next_cursor` of the previous page.")
 
     @property

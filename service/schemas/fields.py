@@ -75,10 +75,9 @@ IS_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 # Only the text that `spelled` has checked is converted.
 CONVERTED = Field(strict=False)
 Uuid = Annotated[uuid.UUID, spelled(IS_UUID, "a UUID in lower case with hyphens"), CONVERTED]
-QueryInt = Annotated[int, parsed(re.compile(r"0|[1-9]\d{0,18}", re.ASCII), "a whole number such as 50", int)]
-QueryFloat = Annotated[
-    float, parsed(re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII), "a number such as 0.01", float)
-]
+# For queries: the last of a field's annotations, so that its limits stay in the schema.
+WHOLE_NUMBER = parsed(re.compile(r"0|[1-9]\d{0,18}", re.ASCII), "a whole number such as 50", int)
+NUMBER = parsed(re.compile(r"(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII), "a number such as 0.01", float)
 QueryBool = Annotated[bool, parsed(re.compile("true|false"), "true or false", "true".__eq__)]
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 Timestamp = Annotated[AwareDatetime, spelled(RFC_3339, "a time with its zone as in RFC 3339"), CONVERTED]

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from fastapi import Query
 from pydantic import BaseModel, Field, StringConstraints
 
-from service.schemas.fields import QueryInt
+from service.schemas.fields import WHOLE_NUMBER
 from service.settings import Settings
 from service.store.signing.keys import public_pem
 from service.store.states import SigningUse
@@ -27,13 +27,13 @@ LEAF = (
     '"concerns":"0f6c0c4e-6f0c-4c9f-8a35-0c9f8a350c9f","details":{"subjects":["b1946ac9…"]}}\n'
 )
 
-Index = Annotated[QueryInt, Query(ge=0, lt=MAX_SIZE, description="Index of the entry in the log, from 0.")]
+Index = Annotated[int, Query(ge=0, lt=MAX_SIZE, description="Index of the entry in the log, from 0."), WHOLE_NUMBER]
 LeafHash = Annotated[
     str,
     StringConstraints(pattern=r"^[0-9a-f]{64}$"),
     Query(description="Leaf hash of the entry, as on a receipt: SHA-256 of a zero byte and the canonical JSON."),
 ]
-Size = Annotated[QueryInt, Query(ge=0, lt=MAX_SIZE)]
+Size = Annotated[int, Query(ge=0, lt=MAX_SIZE), WHOLE_NUMBER]
 
 Note = Annotated[
     str | None,

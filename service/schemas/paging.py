@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query
 
-from service.schemas.fields import Cursor, QueryInt
+from service.schemas.fields import WHOLE_NUMBER, Cursor
 from service.store.paging import Page, Position, Window
 
 
 def page_window(
-    limit: Annotated[QueryInt, Query(ge=1, le=200)] = 50,
+    limit: Annotated[int, Query(ge=1, le=200), WHOLE_NUMBER] = 50,
     cursor: Annotated[Cursor | None, Query(description="`next_cursor` of the previous page.")] = None,
 ) -> Window:
     return Window(limit, Position.decode(cursor) if cursor else None)
