@@ -31,6 +31,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    if op.get_bind().execute(sa.text("SELECT count(*) FROM pending_absences")).scalar_one():
+        raise RuntimeError("absences wait to be certified: stop the API, let the sweep run for a batch window, retry")
     op.drop_table("pending_absences")
     op.drop_column("deletions", "binding_at")
     op.drop_column("deletions", "models")

@@ -4,6 +4,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from alembic import command
 from sqlalchemy import inspect, select, text
 
@@ -14,7 +15,8 @@ from service.store.deletions import deadlines
 from service.store.deletions.requests import DeletionRequest, OpenDsrReference
 from service.store.models.registry import current_version, find_model
 from service.store.signing.keys import open_signer
-from service.store.tables import Deletion, DeletionTarget
+from service.store.tables import Deletion, DeletionTarget, IdempotencyKey
+from tests.database_files import count_found, read_files
 from tests.samples import register_sample, request_deletion, store_deletion
 
 
@@ -72,6 +74,25 @@ def test_callback_urls_move_with_their_request(settings: Settings, database: Dat
         assert session.get_one(Deletion, without_callbacks.id).callback_urls is None
 
 
+def test_idempotency_keys_stay_and_macs_of_their_bodies_go(database: Database) -> None:
+    migrate._run(database, lambda config: command.downgrade(config, "0012"))
+    insertion = text(
+        "INSERT INTO idempotency_keys (caller, key, body_mac, response) VALUES ('acme', :key, :mac, :answer)"
+    )
+    mac = bytes(range(32))
+    with database.write_engine.begin() as connection:
+        for key, answer in (("one", '{"id":"..."}'), ("many", '{"line":1,"status":201}')):
+            connection.execute(insertion, {"key": key, "mac": mac, "answer": answer})
+    migrate.upgrade(database)
+    migrate.check(database)
+    with database.reading() as session:
+        rows = session.scalars(select(IdempotencyKey)).all()
+    assert {row.key: row.kind for row in rows} == {"one": "deletion", "many": "bulk"}
+    assert {row.body_mac for row in rows} == {None}
+    assert len({row.body_id for row in rows}) == 2
+    assert count_found(read_files(database), [mac]) == 0
+
+
 def test_an_up_to_date_database_is_left_unchanged(database: Database) -> None:
     migrate.upgrade(database)
     migrate.check(database)
@@ -84,3 +105,20 @@ def test_two_processes_may_start_on_an_empty_database(tmp_path: Path) -> None:
     migrate.check(databases[0])
     for database in databases:
         database.close()
+
+
+def test_earlier_deletions_are_binding(settings: Settings, database: Database) -> None:
+    """Their callers were shown everything at once."""
+    register_sample(settings, database)
+    deletion = request_deletion(settings, database, 1).deletion
+    migrate._run(database, lambda config: command.downgrade(config, "0016"))
+    migrate.upgrade(database)
+    with database.reading() as session:
+        assert session.get_one(Deletion, deletion.id).binding_at == deletion.received_at
+
+
+def test_pending_absences_are_not_lost_by_a_downgrade(settings: Settings, database: Database) -> None:
+    patient = settings.model_copy(update={"batch_window_seconds": 3600.0})
+    request_deletion(patient, database, 1)
+    with pytest.raises(RuntimeError, match="let the sweep run"):
+        migrate.downgrade(database)
