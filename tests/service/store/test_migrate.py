@@ -13,6 +13,7 @@ from service.store import migrate
 from service.store.database import Database
 from service.store.deletions import deadlines
 from service.store.deletions.requests import DeletionRequest, OpenDsrReference
+from service.store.erasure_traces import TraceClearer
 from service.store.models.registry import current_version, find_model
 from service.store.signing.keys import open_signer
 from service.store.tables import Deletion, DeletionTarget, IdempotencyKey
@@ -90,6 +91,7 @@ def test_idempotency_keys_stay_and_macs_of_their_bodies_go(database: Database) -
     assert {row.key: row.kind for row in rows} == {"one": "deletion", "many": "bulk"}
     assert {row.body_mac for row in rows} == {None}
     assert len({row.body_id for row in rows}) == 2
+    assert TraceClearer(database).clear() == 1
     assert count_found(read_files(database), [mac]) == 0
 
 
