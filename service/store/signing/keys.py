@@ -134,7 +134,7 @@ def rotate(session: Session, old: bytes, new: bytes, use: SigningUse, actor: str
 def end_key(database: Database, end: Callable[[Session], None]) -> None:
     """Retire or revoke a key in its own transaction, once those who sign have finished.
 
-    While it waits, nobody else can begin to sign. So it gives way twice a second, in case a long publication is running.
+    While it waits, nobody else can begin to sign. So it gives way twice a second: a long publication may be running.
     """
     deadline = time.monotonic() + TRY_SECONDS
     while True:

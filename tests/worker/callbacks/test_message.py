@@ -31,7 +31,9 @@ def callback(status: str, certificates: int) -> ClaimedCallback:
     deletion_id = uuid.uuid4()
     paths = [f"/api/v1/certificates/{uuid.uuid4()}" for _ in range(certificates)]
     message = {"status": status, "occurred_at": DUE, "due_at": DUE, "certificates": paths, "absence": None}
-    return ClaimedCallback(uuid.uuid4(), 1, deletion_id, URL, "platform.example", message, 1, now(), "acme", uuid.uuid4())
+    return ClaimedCallback(
+        uuid.uuid4(), 1, deletion_id, URL, "platform.example", message, 1, now(), "acme", uuid.uuid4()
+    )
 
 
 @pytest.mark.parametrize(
