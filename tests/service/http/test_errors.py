@@ -33,7 +33,7 @@ UNKNOWN = uuid.UUID("00000000-0000-4000-8000-000000000000")
         (Role.ENGINEER, "GET", f"/api/v1/models/{UNKNOWN}/artifact", 404, "not-found"),
         (None, "GET", "/no/such/path", 404, "not-found"),
         (Role.COMPLIANCE, "PUT", "/api/v1/deletions", 405, "method-not-allowed"),
-        (None, "POST", "/healthz", 405, "method-not-allowed"),
+        (Role.AUDITOR, "POST", "/healthz", 405, "method-not-allowed"),
         (Role.COMPLIANCE, "GET", "/api/v1/deletions/not-a-uuid", 422, "invalid-request"),
         (None, "POST", "/api/v1/deletions", 401, "token-missing"),
         (None, "GET", f"/api/v1/deletions/{UNKNOWN}", 401, "token-missing"),
