@@ -27,14 +27,10 @@ SEED = 6
 MIN_BOUNDARIES = {"commit": 8, "load_model": 1, "schedule_erasure": 1}
 """Of one batch: claim, two rows and two checks of files, progress, publication, files destroyed."""
 POINTS = {
-    "claimed": ("after commit", 0),
-    "loaded": ("after load_model", 0),
     "half of the posterior's draft": ("half of write", 0),
-    "posterior's draft": ("before replace", 0),
     "posterior": ("after replace", 0),
     "half of the data set's draft": ("half of write", 1),
     "data set": ("after replace", 1),
-    "before publication": ("before schedule_erasure", 0),
     "inside publication": ("after schedule_erasure", 0),
     "during destruction": ("after unlink", -1),
 }
