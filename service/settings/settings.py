@@ -173,8 +173,8 @@ class Settings(BaseSettings):
     batch_window_seconds: float = Field(
         default=1.0,
         ge=0,
-        description="Seconds that a deletion waits at most (at least half of it) for others to share a batch; never longer than a "
-        "tenth of the time to its deadline. Until it ends, the caller can cancel and does not see which models hold "
+        description="Seconds that a deletion waits at most, and at least half of it, for others to share a batch; "
+        "never longer than a tenth of the time to its deadline. Until it ends, the caller can cancel and does not see which models hold "
         "the subject. Hours make nightly batches. 0: every deletion is binding on arrival.",
     )
     batch_most_deletions: int = Field(

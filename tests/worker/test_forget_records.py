@@ -14,7 +14,7 @@ from service.settings import Settings
 from service.store.certificates.bundles import find_certificate
 from service.store.database import Database
 from service.store.datasets.dataset import load_dataset
-from service.store.deletions.creation import DeletionRequest
+from service.store.deletions.requests import DeletionRequest
 from service.store.deletions.views import DeletionView, NamedRecord, find_view
 from service.store.models.registry import current_version
 from service.store.tables import Record, Subject

@@ -48,7 +48,7 @@ def mutations(whole: bytes) -> Iterator[bytes]:
             yield whole[:position] + bytes([whole[position] ^ flip]) + whole[position + 1 :]
         yield whole[:position] + whole[position + 1 :]
     for position in range(len(whole) + 1):
-        for put in b' 0':
+        for put in b" 0":
             yield whole[:position] + bytes([put]) + whole[position:]
 
 
