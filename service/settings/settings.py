@@ -174,8 +174,8 @@ class Settings(BaseSettings):
         default=1.0,
         ge=0,
         description="Seconds that a deletion waits at most, and at least half of it, for others to share a batch; "
-        "never longer than a tenth of the time to its deadline. Until it ends, the caller can cancel and does not see which models hold "
-        "the subject. Hours make nightly batches. 0: every deletion is binding on arrival.",
+        "never longer than a tenth of the time to its deadline. Until it ends, the caller can cancel and does not see "
+        "which models hold the subject. Hours make nightly batches. 0: every deletion is binding on arrival.",
     )
     batch_most_deletions: int = Field(
         default=10_000, ge=1, description="Most deletions in one batch. The others wait for the model's next turn."
