@@ -233,8 +233,8 @@ def _other_requests(model_id: str) -> Iterator[CanaryRequest]:
         yield CanaryRequest(422, E if path == MODELS else A, "GET", f"{path}/{quote(EMAIL)}")
     for path in (f"/{quote(EMAIL)}", f"/api/v1/{quote(NUMBER)}", f"/healthz/?who={quote(EMAIL)}"):
         yield CanaryRequest(404, None, "GET", path)
-    yield CanaryRequest(405, None, "POST", "/healthz", {"json": native(), "params": {"who": EMAIL}})
-    yield CanaryRequest(200, None, "GET", "/healthz", {"params": {"who": EMAIL}})
+    yield CanaryRequest(401, None, "POST", "/healthz", {"json": native(), "params": {"who": EMAIL}})
+    yield CanaryRequest(422, None, "GET", "/healthz", {"params": {"who": EMAIL}})
 
 
 def _parts(**changes: bytes) -> dict[str, tuple[str, bytes]]:

@@ -12,11 +12,15 @@ StoreError
 ├── InvalidExtension         the regulation does not allow the deadline
 ├── InvalidLimits            a token of this role or name cannot have these limits
 ├── NotResendable            the callback was delivered, or is still being sent
+├── NotReplaceable           verifiers accept the certificate, or it cannot be issued again
 ├── ArtifactDamaged          the content of a file does not match its digest
 ├── ArtifactsUnavailable     the artifact store cannot be reached or used
 ├── DiskFull                 no space for a file; nothing was stored
 ├── SecretMismatch           the process has another secret than the database; nothing was stored
 ├── PolicyMissed             the bound exceeds the model's policy; nothing was published
+├── KeyInactive              a signing key was retired or revoked; nothing was signed
+├── ClockBehind              the database's clock is behind what it dated before; nothing was signed
+├── CertificateRejected      the verifier rejects a new certificate; nothing was published
 └── LeaseLost                another worker has taken over the batch; nothing may be published
 """
 

@@ -11,15 +11,16 @@ from service.store.signing.keys import keys_for, open_signer
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_the_list_of_keys_begins_with_the_one_in_use(settings: Settings, database: Database) -> None:
+def test_the_list_of_keys_begins_with_those_in_use(settings: Settings, database: Database) -> None:
     signer = open_signer(settings, database)
     with database.writing() as session:
         listed = public_keys_out(settings, keys_for(session, signer))
     assert (listed.origin, listed.witnesses) == (settings.origin, [])
-    (key,) = listed.keys
-    assert (key.retired_at, key.revoked_at, key.algorithm) == (None, None, "ed25519")
-    assert key.public_key_pem == signer.public_pem
-    load_pem_public_key(key.public_key_pem.encode())
+    assert [(key.use, key.keyid) for key in listed.keys] == [("statements", signer.key_id), ("log", signer.log_key_id)]
+    for key in listed.keys:
+        assert (key.retired_at, key.revoked_at, key.algorithm) == (None, None, "ed25519")
+        assert key.public_key_pem in signer.public_pem
+        load_pem_public_key(key.public_key_pem.encode())
 
 
 @pytest.mark.parametrize(
