@@ -104,21 +104,25 @@ def _parse_identity(text: str) -> dict[str, str]:
 
 
 def _watch(client: Client, deletion: dict[str, Any]) -> dict[str, Any]:
-    with Live(_table(deletion), console=Console(stderr=True), transient=True) as live:
+    with Live(_summary(deletion), console=Console(stderr=True), transient=True) as live:
         while deletion["status"] not in TERMINAL:
             time.sleep(POLL_SECONDS)
             deletion = client.deletion(deletion["id"])
-            live.update(_table(deletion))
+            live.update(_summary(deletion))
     return deletion
 
 
 def _print_deletion(deletion: dict[str, Any], as_json: bool) -> None:
-    print_result(deletion, [_table(deletion), deletion["outcome"] or deletion["what_happens_next"]], as_json)
+    print_result(deletion, [_summary(deletion), deletion["outcome"] or deletion["what_happens_next"]], as_json)
 
 
-def _table(deletion: dict[str, Any]) -> Table:
+def _summary(deletion: dict[str, Any]) -> Table | str:
+    """Return a table of the deletion's models, or a line as long as none is shown."""
     days_left = "" if deletion["days_left"] is None else f", {deletion['days_left']} days left"
-    table = Table(title=f"{deletion['id']}: {deletion['status']}, due {deletion['due_at'][:10]}{days_left}")
+    title = f"{deletion['id']}: {deletion['status']}, due {deletion['due_at'][:10]}{days_left}"
+    if not deletion["models"]:
+        return title
+    table = Table(title=title)
     for heading in ("model", "status", "phase", "attempts", "failure"):
         table.add_column(heading, overflow="fold")
     for model in deletion["models"]:

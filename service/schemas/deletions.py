@@ -106,8 +106,8 @@ RETRYING_IN_SMALLER_BATCH = (
 
 
 CANCELLABLE = (
-    "Nothing until `binding_at`: until then it can be cancelled. Then a worker starts, or absence is certified, and "
-    "this answer says which models hold the subjects."
+    "It can be cancelled until `binding_at`. Then a worker starts, or absence is certified, and this answer names the "
+    "models that hold the subjects."
 )
 
 
