@@ -15,6 +15,7 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from service.http import errors
@@ -85,6 +86,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.resources = resources
     errors.install(app)
     app.add_exception_handler(HTTPException, _render_error)
+    app.add_exception_handler(ClientDisconnect, _end_quietly)
     app.add_exception_handler(Exception, _render_crash)
     for module in (bulk, deletions, downloads, log, models, jobs, callbacks, audit, reissue, schemas, system):
         app.include_router(module.router)
@@ -148,6 +150,11 @@ async def _render_error(request: Request, error: Exception) -> Response:
 
 async def _render_crash(request: Request, error: Exception) -> Response:
     return await _render_error(request, errors.report_crash(request, error))
+
+
+async def _end_quietly(request: Request, error: Exception) -> Response:
+    """Answer a client that left in the middle of its body. Nobody reads it, and it is no crash to be logged as one."""
+    return Response(status_code=400)
 
 
 def _allowed_methods(request: Request) -> str:

@@ -126,7 +126,7 @@ def _requirements(name: str, extras: set[str], visited: set[tuple[str, str]] | N
             yield from _requirements(canonicalize_name(requirement.name), requirement.extras, visited)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_worker_is_healthy_while_it_runs(stages: Stages, broker: str, sqlite_template: bytes, tmp_path: Path) -> None:
     """Run the health check of the image."""
     (healthcheck,) = [" ".join(words) for words in stages["worker"] if words[0] == "HEALTHCHECK"]

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,14 @@ def _plant(deployment: Deployment, receiver: Receiver, sound: str, fragile: str)
     assert not find_leaks(
         response_bytes(CanaryRequest(201, C, "POST", "/v2/requests", {"json": body}).send(deployment.api))
     )
+    wait_until(lambda: _are_binding(deployment), "all deletions are binding, so that one batch takes them")
     return {name: deletion["id"] for name, deletion in deletions.items()}
+
+
+def _are_binding(deployment: Deployment) -> bool:
+    deletions = deployment.api.call(Role.OPERATOR, "GET", DELETIONS).json()["items"]
+    times = [datetime.fromisoformat(deletion["binding_at"]) for deletion in deletions if deletion["binding_at"]]
+    return all(time <= datetime.now(UTC) for time in times)
 
 
 def _read_everything(deployment: Deployment, deletion_id: object, model_id: str) -> None:

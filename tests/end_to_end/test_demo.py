@@ -35,6 +35,7 @@ def test_the_demo_ends_well_twice_in_a_row(tmp_path: Path) -> None:
     assert "verified" in checked.stdout
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("victim", ["api", "worker-1", "redis"])
 def test_killing_a_part_during_the_demo_loses_nothing(tmp_path: Path, victim: str) -> None:
     command = [sys.executable, "-m", "lethe", "demo", "--data-dir", str(tmp_path), "--subjects", "40"]

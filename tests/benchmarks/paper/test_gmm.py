@@ -56,7 +56,7 @@ def test_a_ratio_of_means_and_its_standard_error() -> None:
     assert error == pytest.approx((4 / 3) ** 0.5 / 2 / 2)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_moved_samples_reach_the_floor_of_fresh_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gmm, "SETS", 3)
     monkeypatch.setattr(gmm, "REPEATS", 1)  # no time is looked at

@@ -11,7 +11,7 @@ from benchmarks.service.drain import DrainResult, show
 from lethe.cli.main import app
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(400)  # three processes load torch, on a machine that may be busy
 def test_batches_and_workers_are_measured_and_the_agreed_keys_are_there(
     postgresql: str, monkeypatch: pytest.MonkeyPatch

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 import pytest
+from structlog.testing import capture_logs
 
 from service.http import connections
 from service.settings import Settings
@@ -78,6 +79,16 @@ def test_a_body_without_progress_ends_the_connection(api: Api) -> None:
     with connect(api) as connection:
         connection.sendall(HALF + b"Authorization: Bearer " + token + b"\r\nContent-Length: 1000\r\n\r\n{")
         assert b"HTTP/1.1 2" not in read_all(connection)
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_crash(api: Api) -> None:
+    token = api.tokens[Role.COMPLIANCE].encode()
+    with capture_logs() as lines:
+        with connect(api) as connection:
+            connection.sendall(HALF + b"Authorization: Bearer " + token + b"\r\nContent-Length: 1000\r\n\r\n{")
+        wait_until(lambda: [line for line in lines if line["event"] == "request"], "the request has ended")
+        api.call(None, "GET", "/healthz")  # a crash would be logged before the loop serves the next request
+    assert [line for line in lines if line["event"] == "request.crashed"] == []
 
 
 def test_a_slow_body_that_makes_progress_is_read(api: Api) -> None:

@@ -170,7 +170,7 @@ def test_bulk_has_its_own_body_limit(api: Api, settings: Settings) -> None:
     assert post_bulk(api, " " * (settings.max_bulk_bytes + 1)).status_code == 413
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_ten_thousand_lines_are_all_stored(api: Api, settings: Settings, database: Database) -> None:
     """Every second line names a person whom the model holds."""
     model_id = samples.register_sample(settings, database)
