@@ -178,8 +178,9 @@ def _lower_bound(expansion: Expansion, newton: Solution) -> float:
     """Return a lower bound of every certificate here: one that must miss the policy need not be computed.
 
     A certificate is a supremum over a box around the Newton point: at least the divergence to that point, and so at
-    least the part of it due to the means, ½|Δμ/σ'|².
+    least the part of it due to the means, ½|Δμ/σ'|². 0 says nothing: the step leaves means and takes a whole width.
     """
     mean_step, std_step = newton.x.chunk(2)
     gap = mean_step / (expansion.posterior.std.flatten() - std_step)
-    return 0.5 * float(gap.dot(gap))
+    divergence = 0.5 * float(gap.dot(gap))
+    return 0.0 if math.isnan(divergence) else divergence

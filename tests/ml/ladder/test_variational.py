@@ -352,3 +352,12 @@ def test_rows_without_a_minimum_in_float64_are_forgotten_by_retraining() -> None
     assert outcome.policy_met
     assert (outcome.certificate.level, outcome.certificate.epsilon) == ("retrained", 0.0)
     assert all(math.isfinite(value) for value in outcome.posterior.flat().tolist())
+
+
+def test_a_step_that_leaves_no_width_and_no_mean_says_nothing_about_the_bound() -> None:
+    """Rows of zeros and far too wide a posterior: 0/0 in the lower bound."""
+    family = LinearRegression(dimensions=2, prior_std=1.0, noise_std=1.0)
+    posterior = MeanFieldGaussian(torch.zeros(2).double(), torch.full((2,), 1e12).double())
+    outcome = forget(family, posterior, torch.zeros(12, 3).double(), rows(5), Policy(1e-6))
+    assert outcome.policy_met
+    assert all(math.isfinite(rung.at_least) for rung in outcome.rungs)
