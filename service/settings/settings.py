@@ -1,39 +1,23 @@
-"""All settings of Lethe, read once from the environment or a `.env` file.
-
-Two modes:
-
-- embedded (neither DATABASE_URL nor REDIS_URL is set): SQLite, a child Redis and all secrets are in the data folder and
-  created at first start;
-- deployed (both are set): nothing is created, and a missing or placeholder secret is an error that names the variable.
-"""
+"""All settings of Lethe, each with its default and its description. `loading.py` reads them."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import contextlib
-import secrets
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.settings.broker_socket import broker_socket
 from service.settings.callback_targets import AllowedTargets
-from service.settings.key_sources import KeySource, KeyUnavailable
+from service.settings.key_sources import KeySource
+from service.settings.keys import read_key, read_key_list, require_one
 from service.settings.witnesses import Witness, parse_witnesses
 
-PLACEHOLDERS = ("change-me", "changeme", "placeholder", "password", "secret")
-KEY_BYTES = 32
 LONGEST_SECONDS = {"lease_seconds": 45, "sweep_seconds": 10}
 """Upper limits. Together they are below the 60 seconds within which a dead worker's batch must continue."""
-
-
-class ConfigurationError(Exception):
-    """Configuration with which Lethe cannot start. The message names the variable and the remedy."""
 
 
 class Settings(BaseSettings):
@@ -356,147 +340,31 @@ class Settings(BaseSettings):
 
     def identity_keys(self) -> Sequence[bytes]:
         """Return the identity keys, oldest first. Workers and the sweep never ask for them."""
-        source = self.identity_key_source
-        text = _read_text(source)
-        parts = text.get_secret_value().split(",") if text else [""]
-        return [_decode_key(source.variable, SecretStr(part.strip())) for part in parts]
+        return read_key_list(self.identity_key_source)
 
     def signing_key_bytes(self) -> bytes:
-        return _read_key(self.signing_key_source)
+        return read_key(self.signing_key_source)
 
     def log_key_bytes(self) -> bytes:
-        return _read_key(self.log_key_source)
+        return read_key(self.log_key_source)
 
     @property
     def identity_key_source(self) -> KeySource:
         """Return where the identity keys come from."""
         source = KeySource("LETHE_IDENTITY_KEY", self.identity_key, self.identity_key_file, self.identity_key_command)
-        return _require_one(source)
+        return require_one(source)
 
     @property
     def signing_key_source(self) -> KeySource:
         """Return where the key comes from that signs statements."""
         source = KeySource("LETHE_SIGNING_KEY", self.signing_key, self.signing_key_file, self.signing_key_command)
-        return _require_one(source)
+        return require_one(source)
 
     @property
     def log_key_source(self) -> KeySource:
         """Return where the key comes from that signs checkpoints."""
-        return _require_one(KeySource("LETHE_LOG_KEY", self.log_key, self.log_key_file, self.log_key_command))
+        return require_one(KeySource("LETHE_LOG_KEY", self.log_key, self.log_key_file, self.log_key_command))
 
 
 def _parse_networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
     return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
-
-
-def load_settings(data_dir: Path | None = None) -> Settings:
-    """Read the settings. Create missing secrets in embedded mode; reject unsafe settings otherwise."""
-    overrides = {} if data_dir is None else {"data_dir": data_dir}
-    try:
-        settings = Settings(**overrides)  # type: ignore[arg-type]
-    except ValidationError as error:
-        raise ConfigurationError(_describe(error)) from None
-    if settings.embedded:
-        return _with_local_secrets(settings)
-    _reject_unsafe(settings)
-    return settings
-
-
-def new_key() -> str:
-    """Return a new secret for LETHE_IDENTITY_KEY, LETHE_SIGNING_KEY or LETHE_LOG_KEY."""
-    return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
-
-
-def write_private_file(path: Path, text: str) -> None:
-    """Create a file that only its owner can read. Raise FileExistsError instead of overwriting.
-
-    The complete file is linked into place, so that a process starting at the same time never reads half a key.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    draft.touch(mode=0o600, exist_ok=False)
-    try:
-        draft.write_text(text)
-        path.hardlink_to(draft)
-    finally:
-        draft.unlink()
-
-
-def _with_local_secrets(settings: Settings) -> Settings:
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    folder = settings.data_dir / "secrets"
-    local: dict[str, SecretStr | Path] = {}
-    if not settings.identity_key_source.variables:
-        local["identity_key_file"] = _ensure_key_file(folder / "identity_key.key")
-    if not settings.signing_key_source.variables:
-        local["signing_key_file"] = _ensure_key_file(folder / "signing_key.key")
-    if not settings.log_key_source.variables:
-        local["log_key_file"] = _ensure_key_file(folder / "log_key.key")
-    return settings.model_copy(update=local)
-
-
-def _ensure_key_file(path: Path) -> Path:
-    with contextlib.suppress(FileExistsError):
-        write_private_file(path, new_key())
-    return path
-
-
-def _reject_unsafe(settings: Settings) -> None:
-    for variable, value in (("DATABASE_URL", settings.database_url), ("REDIS_URL", settings.redis_url)):
-        text = value.get_secret_value().strip() if value else ""
-        if not text:
-            raise ConfigurationError(f"{variable} is not set: {_remedy(variable)}")
-        if (urlsplit(text).password or "").lower() in PLACEHOLDERS:
-            raise ConfigurationError(f"{variable} has a placeholder password: replace it by the real one.")
-    for source in (settings.signing_key_source, settings.log_key_source):
-        if source.command is None:  # run only when the key is needed: most CLI commands do not
-            _read_key(source)
-
-
-def _require_one(source: KeySource) -> KeySource:
-    """Return the source. Two variables could supply two keys and are an error."""
-    if len(source.variables) > 1:
-        variables = " and ".join(source.variables)
-        raise ConfigurationError(f"{variables} are set: keep the one that supplies the key in use.")
-    return source
-
-
-def _read_key(source: KeySource) -> bytes:
-    return _decode_key(source.variable, _read_text(source))
-
-
-def _read_text(source: KeySource) -> SecretStr | None:
-    try:
-        return source.read()
-    except KeyUnavailable as error:
-        raise ConfigurationError(str(error)) from None
-
-
-def _decode_key(variable: str, value: SecretStr | None) -> bytes:
-    if value is None or not value.get_secret_value().strip():
-        raise ConfigurationError(f"{variable} is not set: {_remedy(variable)}")
-    try:
-        key = base64.b64decode(value.get_secret_value(), validate=True)
-    except binascii.Error:
-        key = b""
-    if len(key) != KEY_BYTES or len(set(key)) < 8:
-        raise ConfigurationError(
-            f"{variable} is a placeholder or damaged (it must be the base64 of {KEY_BYTES} random bytes): "
-            f"{_remedy(variable)}"
-        )
-    return key
-
-
-def _remedy(variable: str) -> str:
-    if variable in ("DATABASE_URL", "REDIS_URL"):
-        return "set both DATABASE_URL and REDIS_URL, or neither for embedded mode."
-    return "run `lethe secrets` to create one and store it with your other secrets."
-
-
-def _describe(error: ValidationError) -> str:
-    lines = []
-    for problem in error.errors(include_input=False, include_url=False):
-        name = str(problem["loc"][0]).upper()
-        variable = name if name in ("DATABASE_URL", "REDIS_URL") else f"LETHE_{name.removeprefix('LETHE_')}"
-        lines.append(f"{variable}: {problem['msg']}")
-    return "; ".join(lines)
