@@ -9,6 +9,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from vocabulary.levels import CertifiedLevel, Level
 from vocabulary.posterior_kinds import Reading
+from vocabulary.references import Reference
 from vocabulary.rungs import RungName
 from vocabulary.signed_model import Count, Earlier, Flag, Real, SignedModel
 
@@ -184,7 +185,7 @@ class FreshStarts(SignedModel):
 class Bound(SignedModel):
     """How close the published posterior is to one that never saw the forgotten rows."""
 
-    may_be_absent = frozenset({"elbo_distance", "fresh_starts"})
+    may_be_absent = frozenset({"elbo_distance", "fresh_starts", "reference_kind"})
 
     epsilon: Real = Field(
         ge=0,
@@ -199,6 +200,11 @@ class Bound(SignedModel):
         "rounding included. `retrained`: trained from scratch without the rows."
     )
     reference: str | Earlier = Field(default=None, description="What the published posterior is compared with.")
+    reference_kind: Reference | None = Field(
+        default=None,
+        description="Of a sample set: `posterior`, or the weaker `stored draws`, where the law of the stored draws is "
+        "taken as given. Null for other posteriors, absent in earlier certificates.",
+    )
     direction: str | Earlier = Field(default=None, description="Which divergence, or excess, epsilon is about.")
     n_retained: Count | Earlier = Field(default=None, description="Rows that were retained.")
     assumptions: list[Assumption] = Field(description="The conditions of the bound, each as checked. At least one.")
@@ -225,7 +231,7 @@ class Bound(SignedModel):
 class Rung(SignedModel):
     """A way of forgetting that was tried."""
 
-    name: RungName = Field(description="`influence`, `newton`, `reweight`, `warm` or `retrain`.")
+    name: RungName = Field(description="`influence`, `newton`, `reweight`, `temper`, `warm` or `retrain`.")
     steps: Count | Earlier = Field(default=None, description="Steps that were made.")
     epsilon: Real | None = Field(description="The bound that was reached; null where there is none.")
     level: Level = Field(description="The level of that bound; `none` where there is none.")

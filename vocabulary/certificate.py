@@ -15,6 +15,7 @@ from vocabulary.bound import Bound, Rung
 from vocabulary.effects import Effects
 from vocabulary.levels import CertifiedLevel
 from vocabulary.posterior_kinds import PosteriorKind
+from vocabulary.references import Reference
 from vocabulary.rungs import RungName
 from vocabulary.signed_model import Count, Earlier, OrderedModel, Real, Sha256, SignedModel, Timestamp
 
@@ -198,10 +199,15 @@ class ForgottenProof(OrderedModel):
 class Policy(SignedModel):
     """What the published version had to meet."""
 
+    may_be_absent = frozenset({"reference"})
+
     epsilon: Real = Field(gt=0, description="Largest epsilon allowed, in nats.")
     level: CertifiedLevel = Field(description="Weakest level allowed.")
     rungs: list[RungName] = Field(default=[], description="Ways of forgetting that were allowed, in order.")
     seconds: Real | None = Field(default=None, description="No rung was begun after this time; null for no limit.")
+    reference: Reference | Earlier = Field(
+        default=None, description="Weakest reference allowed for a sample set; absent in earlier certificates."
+    )
 
 
 class DestroyedFile(SignedModel):

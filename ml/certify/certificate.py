@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vocabulary.levels import Level
+from vocabulary.references import Reference
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Certificate:
 
     `elbo_distance` is the estimated KL divergence in nats between the reference and the optimum of the exact evidence
     lower bound (ELBO): 0 where the energy is the ELBO itself, None where there is no such optimum or it was not
-    computed. `fresh_starts` is None where the energy has one minimum.
+    computed. `fresh_starts` is None where the energy has one minimum. `reference_kind` is None but for sample sets.
     """
 
     epsilon: float
@@ -60,6 +61,7 @@ class Certificate:
     interval: tuple[float, float] | None = None
     elbo_distance: float | None = None
     fresh_starts: FreshStarts | None = None
+    reference_kind: Reference | None = None
 
     @property
     def reasons(self) -> tuple[str, ...]:

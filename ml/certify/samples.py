@@ -196,6 +196,7 @@ def certify_resampled(sampled: Sampled, n_retained: int) -> Certificate:
         assumptions=(_chains(diagnostics),),
         constants=diagnostics,
         not_proved=(RESAMPLED_FROM, *GIVEN),
+        reference_kind="posterior",
     )
 
 
@@ -235,6 +236,7 @@ class _Weighed:
             constants=constants,
             not_proved=NOT_PROVED[reading] + ((NOT_CHECKED_AS_ONE_MAP,) if math.isnan(self.unevenness) else ()),
             interval=(divergence.low, epsilon) if estimated else None,
+            reference_kind="posterior",
         )
 
     @functools.cached_property

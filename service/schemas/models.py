@@ -38,6 +38,7 @@ from vocabulary.families import (
 from vocabulary.layouts import UNKNOWN_LAYOUT, Layout
 from vocabulary.levels import CertifiedLevel
 from vocabulary.posterior_kinds import PosteriorKind
+from vocabulary.references import DEFAULT_REFERENCE, Reference
 from vocabulary.rungs import DEFAULT_RUNGS, RUNGS, RungName
 
 MAX_CONFIG_BYTES = 16 << 10
@@ -69,11 +70,18 @@ class Policy(Strict):
     rungs: list[RungName] = Field(
         default=list(DEFAULT_RUNGS),
         min_length=1,
-        description="Allowed rungs, in the order in which they are tried. `reweight` is allowed only where named: "
-        "its weights reveal the forgotten rows to readers of the posterior.",
+        description="Allowed rungs, in the order in which they are tried. `reweight` and `temper` are allowed only "
+        "where named: their weights reveal the forgotten rows to readers of the posterior.",
     )
     seconds: float | None = Field(
         default=None, gt=0, le=30 * 86_400, description="Seconds after which no further rung is started."
+    )
+
+    reference: Reference = Field(
+        default=DEFAULT_REFERENCE,
+        description="For samples: what a certificate compares them with. `posterior`: the posterior of the retained "
+        "rows, which needs draws that pass every check. `stored draws`: the law that the stored draws have, with the "
+        "forgotten rows divided out; a weaker promise, and the certificate says so.",
     )
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """Policies promised to deletions: the model's policy when the request was received.
 
-Epsilon and level are the promise. A batch must meet the strictest epsilon and the strictest level among its frozen
-policies and the model's own: a later policy can ask more of waiting requests, never less. Rungs and seconds are only
+Epsilon, level and reference are the promise. A batch must meet the strictest of each among its frozen policies and the
+model's own: a later policy can ask more of waiting requests, never less. Rungs and seconds are only
 the means and come from the model's own policy, so that an operator can allow more and retry a failed deletion.
 """
 
@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from service.store.deletions.lifecycle import OPEN_STATUSES
 from service.store.tables import DeletionTarget
 from vocabulary.levels import LEVELS
+from vocabulary.references import DEFAULT_REFERENCE, REFERENCES
 
 
 def freeze(session: Session, model_id: uuid.UUID, policy: Mapping[str, Any]) -> None:
@@ -45,10 +46,17 @@ def required_policy(session: Session, batch_id: uuid.UUID, current: Mapping[str,
 
 
 def strictest_policy(current: Mapping[str, Any], frozen: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return `current` with the smallest epsilon and the highest level of all policies."""
+    """Return `current` with the smallest epsilon, the highest level and the strongest reference of all policies."""
     policies = [current, *frozen]
     level = max((policy["level"] for policy in policies), key=LEVELS.index)
     rungs = list(current["rungs"])
     if level == "retrained" and "retrain" not in rungs:
         rungs.append("retrain")  # nothing else can keep this promise
-    return {**current, "epsilon": min(policy["epsilon"] for policy in policies), "level": level, "rungs": rungs}
+    return {
+        **current,
+        "epsilon": min(policy["epsilon"] for policy in policies),
+        "level": level,
+        "rungs": rungs,
+        # A policy from before references existed asked for the posterior.
+        "reference": max((policy.get("reference", DEFAULT_REFERENCE) for policy in policies), key=REFERENCES.index),
+    }

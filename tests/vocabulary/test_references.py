@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import pytest
+
+from vocabulary.references import DEFAULT_REFERENCE, REFERENCES, is_as_strong
+
+
+def test_the_default_is_the_strongest_promise() -> None:
+    assert REFERENCES[-1] == DEFAULT_REFERENCE
+
+
+@pytest.mark.parametrize(
+    ("reference", "required", "holds"),
+    [
+        ("posterior", "posterior", True),
+        ("posterior", "stored draws", True),
+        ("stored draws", "stored draws", True),
+        ("stored draws", "posterior", False),
+    ],
+)
+def test_stored_draws_promise_less_than_the_posterior(reference: str, required: str, holds: bool) -> None:
+    assert is_as_strong(reference, required) is holds
