@@ -89,6 +89,23 @@ def test_an_estimate_is_not_called_a_bound_and_that_of_a_network_no_divergence()
     assert "The distance is a divergence" in opening_of(bound_section(retrained))
 
 
+def test_samples_of_a_network_are_compared_with_the_reference_that_is_named() -> None:
+    def change(content: dict[str, Any]) -> None:
+        at_level("estimated", "mlp")(content)
+        content["model"]["posterior"] = "samples"
+        content["bound"]["reference_kind"] = content["policy"]["reference"] = "stored draws"
+
+    section = bound_section(predicate(change))
+    assert "The distance is a divergence" in opening_of(section)
+    assert "This is a weaker promise than the distance to the posterior" in opening_of(section)
+    assert facts_of(section)["Kind of reference"] == "the stored draws (weaker promise)"
+    assert facts_of(section)["Policy"].endswith("level proved or stronger; reference: stored draws or stronger")
+    posterior = bound_section(predicate(lambda content: content["bound"].update(reference_kind="posterior")))
+    assert "weaker promise" not in opening_of(posterior)
+    assert facts_of(posterior)["Kind of reference"] == "the posterior given the remaining records"
+    assert "Kind of reference" not in facts_of(bound_section(predicate()))
+
+
 def test_conditions_and_constants_are_printed_with_their_numbers() -> None:
     conditions, constants = tables_of(conditions_section(predicate()))
     assert conditions.rows == (("it curves upwards", "262.5", "0", "holds"),)
