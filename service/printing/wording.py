@@ -20,6 +20,7 @@ RUNGS: Mapping[RungName, str] = {
     "influence": "influence step: removes the effect of the records to first order",
     "newton": "Newton steps: refine the result on the remaining records",
     "reweight": "reweighting: divides the records' likelihood out of the weights of the draws",
+    "temper": "tempering: reweights in several stages, and moves the draws on the remaining records between them",
     "warm": "warm restart: continues training on the remaining records",
     "retrain": "retraining: trains from scratch on the remaining records",
 }

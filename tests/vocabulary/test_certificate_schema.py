@@ -54,6 +54,8 @@ def test_what_is_always_written_is_required() -> None:
         ("DestructionPredicate", "replaces"),
         ("Bound", "elbo_distance"),
         ("Bound", "fresh_starts"),
+        ("Bound", "reference_kind"),
+        ("Policy", "reference"),
         ("KantorovichConstants", "coordinates"),
         ("KantorovichConstants", "excess"),
         ("ChainDiagnostics", "mean_gradient"),
