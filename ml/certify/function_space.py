@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from ml.certify.predictive import ClassifierFamily, WeightedDraws, class_log_probabilities, log_predictive
-from ml.errors import NumericalFailure
+from ml.errors import InvalidInput, NumericalFailure
 
 _MAX_FORGOTTEN = 1000
 _MAX_PANEL = 256  # retained and never-seen rows each
@@ -86,16 +86,22 @@ def measure_function_space(
 
     To compare with a model that never saw the forgotten rows, pass its draws as `before`.
     """
+    if len(forgotten) == 0 or len(retained) == 0:
+        raise InvalidInput("there is nothing to compare: pass at least one forgotten and one retained row")
     generator = torch.Generator().manual_seed(seed)
     unseen = retained[:0] if never_seen is None else never_seen
     limits = ((forgotten, _MAX_FORGOTTEN), (retained, _MAX_PANEL), (unseen, _MAX_PANEL))
     groups = [_subsample(rows, limit, generator) for rows, limit in limits]
     sizes = [len(rows) for rows in groups]
     predictions = _Predictions.of_draws(family, before, after, torch.cat(groups))
-    shifts = [part.shift() if len(part.labels) > 0 else None for part in predictions.split(sizes)]
-    if shifts[0] is None or shifts[1] is None:
-        raise NumericalFailure("there is nothing to compare: pass forgotten and retained rows")
-    return FunctionSpace(shifts[0], shifts[1], shifts[2], len(before.thetas), len(after.thetas))
+    of_forgotten, of_retained, of_unseen = predictions.split(sizes)
+    return FunctionSpace(
+        of_forgotten.shift(),
+        of_retained.shift(),
+        of_unseen.shift() if len(unseen) > 0 else None,
+        len(before.thetas),
+        len(after.thetas),
+    )
 
 
 def categorical_kl(log_p: Tensor, log_q: Tensor) -> Tensor:

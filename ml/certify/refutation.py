@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from ml.certify.certificate import Certificate
 from ml.certify.pac_bayes import bernoulli_kl, chernoff_limit
@@ -32,6 +33,7 @@ from ml.errors import InvalidInput
 from ml.inference.autocorrelation import estimate_mean
 from ml.models.likelihood import Likelihood
 from ml.models.network import Network
+from ml.models.potential import ROWS_AT_ONCE
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 from vocabulary.posterior_kinds import Reading
@@ -120,8 +122,9 @@ def score_draws(
     else:
         draws = even_draws(posterior, _GAUSSIAN_DRAWS, seed, "draws")
         chain, weights = torch.arange(len(draws)) % 2, torch.ones(len(draws), dtype=torch.float64)
+    score = vmap(likelihood.log_likelihood, (0, None), chunk_size=max(1, ROWS_AT_ONCE // len(rows)))
     with torch.no_grad():
-        scores = torch.stack([likelihood.log_likelihood(draw.to(rows.dtype), rows).double() for draw in draws])
+        scores = score(draws.to(rows.dtype), rows).double()
     scores = torch.cat([scores, scores.sum(1, keepdim=True)], 1)
     return ScoredDraws(_by_chain(scores, chain), _by_chain(weights / weights.mean(), chain))
 
