@@ -1,4 +1,4 @@
-"""Effects of forgetting that a certificate reports beside its bound: release, generalisation and membership attacks.
+"""Effects of forgetting that a certificate reports beside its bound: release, risk, membership attacks, predictions.
 
 They are additional evidence only: they never raise a certificate's level or satisfy a policy.
 """
@@ -9,13 +9,14 @@ import contextlib
 import functools
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-import torch
 from torch import Tensor
 
+from ml.certify.function_space import FunctionSpace, measure_function_space
 from ml.certify.membership import MembershipReport, audit_membership
 from ml.certify.pac_bayes import NOT_PROVED, Classifier, Gaussian, PacBayes, RiskBound, bound_risk
+from ml.certify.predictive import ClassifierFamily, even_draws, weighted_draws
 from ml.certify.release import Release, bound_advantages
 from ml.errors import NumericalFailure
 from ml.forgetting.retained import retained_rows
@@ -28,6 +29,7 @@ from ml.posteriors.sample_set import SampleSet
 from vocabulary.posterior_kinds import Reading
 
 _DRAWS = 64  # over which membership scores are averaged
+_FUNCTION_DRAWS = 64  # over which predictions are averaged
 _RISK_DRAWS = 200
 # Evaluating a row is far more expensive for a network than for a regression. Fewer draws make the attack's scores
 # noisier, equally for all groups. Fewer rows per draw keep each draw's error rate unbiased and independent of the
@@ -36,25 +38,17 @@ _NETWORK_DRAWS = 16
 _NETWORK_ROWS_PER_DRAW = 256
 
 
-@runtime_checkable
-class ClassifierFamily(Likelihood, Protocol):
-    """Family whose rows end in a label, so that it has a 0-1 risk to bound."""
-
-    prior_std: float
-
-    @property
-    def classes(self) -> int: ...
-
-
 @dataclass(frozen=True)
 class Effects:
-    """Effects of one forgetting: advantages from released draws, risk bounds, membership attacks."""
+    """Effects of one forgetting: advantages from released draws, risk bounds, membership attacks, predictions."""
 
     release: tuple[Release, ...]
     """Empty if no divergence is known."""
     pac_bayes: PacBayes | None
     """None for a family that is not a classifier, whose loss is unbounded, and where rounding defeats the bound."""
     membership: MembershipReport
+    function_space: FunctionSpace | None
+    """None for a family that is not a classifier, and where a prediction is not finite."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the effects as JSON values."""
@@ -62,6 +56,7 @@ class Effects:
             "release": [asdict(release) for release in self.release],
             "pac_bayes": self.pac_bayes and {**self.pac_bayes.to_dict(), "not_proved": list(NOT_PROVED)},
             "membership": self.membership.to_dict(),
+            "function_space": self.function_space and self.function_space.to_dict(),
         }
 
 
@@ -81,15 +76,18 @@ def measure_effects(
     `reading` says how the samples of a sample set have to be read for that divergence to hold.
     """
     retained = retained_rows(data, forgotten)
-    risks = None
+    risks = function_space = None
     if isinstance(family, ClassifierFamily):
         bound = functools.partial(_bound_risk, family, seed=seed)
         with contextlib.suppress(NumericalFailure):  # evidence beside the bound must not keep anybody from forgetting
             risks = PacBayes(bound(before, data), bound(after, retained))
+        old, new = (weighted_draws(posterior, _FUNCTION_DRAWS, seed, reading) for posterior in (before, after))
+        with contextlib.suppress(NumericalFailure):
+            function_space = measure_function_space(family, old, new, data[forgotten], retained, never_seen, seed)
     draws = _NETWORK_DRAWS if isinstance(family, Network) else _DRAWS
-    draws_before, draws_after = (_draw(posterior, seed, draws, reading) for posterior in (before, after))
+    draws_before, draws_after = (even_draws(posterior, draws, seed, reading) for posterior in (before, after))
     membership = audit_membership(family, draws_before, draws_after, data[forgotten], retained, never_seen, seed)
-    return Effects(_release(family, epsilon, reading), risks, membership)
+    return Effects(_release(family, epsilon, reading), risks, membership, function_space)
 
 
 @dataclass(frozen=True)
@@ -126,20 +124,3 @@ def _gaussian(family: Likelihood, posterior: MeanFieldGaussian | SampleSet, rows
     if isinstance(posterior, MeanFieldGaussian):
         return posterior
     return fit_laplace(Potential(family, rows), posterior.mean)
-
-
-def _draw(posterior: MeanFieldGaussian | SampleSet, seed: int, count: int, reading: Reading) -> Tensor:
-    """Draw parameters with noise, or chain positions, that depend on the seed only.
-
-    Draws of the posteriors before and after then differ by the effect of forgetting alone. Weighted draws are picked at
-    evenly spaced levels of their cumulative weight.
-    """
-    if isinstance(posterior, SampleSet):
-        draws = posterior.samples
-        if reading == "weighted draws":
-            levels = (torch.arange(count, dtype=torch.float64, device=draws.device) + 0.5) / count
-            return draws[torch.searchsorted(posterior.weights.cumsum(0), levels).clamp(max=len(draws) - 1)]
-        return draws[torch.linspace(0, len(draws) - 1, min(count, len(draws))).round().long()]
-    mean, std = posterior.mean.flatten(), posterior.std.flatten()
-    noise = torch.randn(count, len(mean), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return mean + std * noise.to(mean.device)

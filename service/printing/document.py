@@ -14,7 +14,7 @@ from service.printing.certificate_sections import (
 )
 from service.printing.destruction_sections import describe_destroyed, destroyed_section
 from service.printing.erasure_sections import erasure_section
-from service.printing.evidence_sections import attack_section, best_guess_rate, risk_section
+from service.printing.evidence_sections import attack_section, best_guess_rate, prediction_section, risk_section
 from service.printing.parts import Document, Facts, Figure, Section
 from service.printing.request_sections import (
     describe_regulation,
@@ -99,6 +99,7 @@ def _certificate(signed: SignedStatement, statement: CertificateStatement) -> Do
         conditions_section(predicate),
         rungs_section(predicate),
         attack_section(effects),
+        prediction_section(effects, retrained=bound.level == "retrained"),
         risk_section(effects),
         not_proved_section(not_proved) if not_proved else None,
     ]

@@ -56,6 +56,7 @@ def test_what_is_always_written_is_required() -> None:
         ("Bound", "fresh_starts"),
         ("Bound", "reference_kind"),
         ("Policy", "reference"),
+        ("Effects", "function_space"),
         ("KantorovichConstants", "coordinates"),
         ("KantorovichConstants", "excess"),
         ("ChainDiagnostics", "mean_gradient"),

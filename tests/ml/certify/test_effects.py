@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
 
 from ml.certify import effects
 from ml.certify.effects import NetworkClassifier, measure_effects
+from ml.certify.function_space import measure_function_space
+from ml.certify.importance import weigh_unmoved
 from ml.certify.pac_bayes import Classifier
+from ml.certify.predictive import weighted_draws
 from ml.errors import NumericalFailure
 from ml.inference.variational import train
 from ml.models.linear import LinearRegression
@@ -16,6 +20,7 @@ from ml.models.logistic import LogisticRegression
 from ml.models.mlp import MLP
 from ml.posteriors.sample_set import SampleSet
 from tests.ml.networks import labelled_rows
+from vocabulary.posterior_kinds import Reading
 
 
 def labelled(n: int, seed: int) -> torch.Tensor:
@@ -102,6 +107,28 @@ def test_a_network_has_a_release_bound_only_if_it_was_retrained(epsilon: float, 
     assert effects.pac_bayes is not None
     assert (effects.pac_bayes.before.rows, effects.pac_bayes.after.rows) == (300, 270)
     assert effects.membership.worst is not None
+    space = effects.function_space
+    assert space is not None
+    assert space.never_seen is not None
+    assert (space.forgotten.rows, space.retained.rows, space.never_seen.rows) == (30, 256, 200)
+    assert (space.draws_before, space.draws_after) == (64, 64)
+    assert space.forgotten.kl > space.forgotten.noise
+    assert effects.to_dict()["function_space"] == space.to_dict()
+
+
+def test_predictions_of_weighted_samples_are_read_with_their_weights() -> None:
+    network, data = MLP(3, hidden=4, classes=2), labelled(60, seed=1).float()
+    noise = torch.randn(200, network.parameter_count, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    before = SampleSet(noise, torch.arange(200) % 2)
+    after = weigh_unmoved(network, before, data[:2])
+    shifts = []
+    for reading in get_args(Reading):
+        draws_before, draws_after = (weighted_draws(draws, 64, 0, reading) for draws in (before, after))
+        space = measure_function_space(network, draws_before, draws_after, data[:2], data[2:])
+        shifts.append(space.forgotten)
+    as_they_are, by_weight = shifts
+    assert as_they_are.kl < 1e-15
+    assert by_weight.label_after < by_weight.label_before  # draws that knew the rows lose weight
 
 
 def test_the_classifier_of_networks_finds_the_same_errors_as_the_general_one() -> None:
@@ -120,6 +147,7 @@ def test_a_regression_has_no_risk_bound_and_no_attack_without_never_seen_rows() 
     effects = measure_effects(family, before, after, data, torch.arange(5), 1e-9)
     assert effects.pac_bayes is None
     assert effects.to_dict()["pac_bayes"] is None
+    assert effects.to_dict()["function_space"] is None
     assert (effects.membership.worst, effects.membership.n_never_seen) == (None, 0)
 
 
@@ -133,3 +161,15 @@ def test_a_risk_that_cannot_be_bounded_is_left_out(monkeypatch: pytest.MonkeyPat
     measured = measure_effects(family, posterior, posterior, data, torch.arange(3), 1e-6)
     assert measured.pac_bayes is None
     assert measured.to_dict()["pac_bayes"] is None
+
+
+def test_predictions_that_are_not_finite_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise NumericalFailure("not finite")
+
+    monkeypatch.setattr(effects, "measure_function_space", fail)
+    family, data = LogisticRegression(3, prior_std=1.0), labelled(30, seed=1)
+    posterior = family.initial(data, 0)
+    measured = measure_effects(family, posterior, posterior, data, torch.arange(3), 1e-6)
+    assert measured.function_space is None
+    assert measured.pac_bayes is not None
