@@ -52,9 +52,8 @@ def sample_network(
 ) -> Sampled:
     """Sample a network's posterior from scratch. `on_step` gets the iteration and the step size."""
     config = configure(network, len(data))
-    return sample(
-        network, data.float(), _starts(network, config, generator).to(data.device), config, generator, on_step
-    )
+    starts = _starts(network, config, generator).to(data.device)
+    return sample(network, data.float(), starts, config, generator, on_step)
 
 
 def continue_chains(

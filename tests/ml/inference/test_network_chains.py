@@ -62,7 +62,7 @@ def test_draws_of_a_small_network_pass_for_draws_of_its_posterior(monkeypatch: p
     log_likelihoods = torch.stack([TINY.log_likelihood(theta, data) for theta in draws])
     groups = torch.stack([log_likelihoods[:, :1], log_likelihoods[:, :16].sum(1, keepdim=True)], 1).flatten(1)
     r_hat, ess = mixing(per_chain(sampled, torch.cat([log_likelihoods, groups], 1)))
-    assert r_hat <= 1.02
+    assert r_hat <= 1.05
     assert ess >= 100 * 4
     diagnostics = sampled.diagnostics
     assert diagnostics.mean_gradient <= diagnostics.mean_gradient_limit
