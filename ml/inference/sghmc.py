@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ml.errors import InvalidInput
+from ml.inference.cyclical import Cyclical
 from ml.inference.sgld import Gradient, StepSize, normal
 
 
@@ -33,7 +34,7 @@ class Motion:
 
 @dataclass(frozen=True)
 class SGHMC:
-    step_size: StepSize
+    step_size: StepSize | Cyclical
     friction: float  # α_0
 
     def __post_init__(self) -> None:
