@@ -128,6 +128,28 @@ class SampleConstants(Constants):
     gaussian: GaussianTheorem | None = Field(description="A second view; null for models too large for it.")
 
 
+class TemperedConstants(Constants):
+    """Constants of an estimate for a tempered sample set: stages of weights, with chain steps after each."""
+
+    n_before: Count = Field(description="Rows before forgetting.")
+    draws: Count = Field(description="Draws, before and after.")
+    stages: Count = Field(description="Stages in which the forgotten rows were removed.")
+    smallest_ess: Real | None = Field(
+        description="Smallest relative effective sample size of a chain's weights, over all stages."
+    )
+    ancestors: Count = Field(description="Draws before that have a descendant among those after.")
+    copies: Count = Field(description="Draws that equal another one.")
+    acceptance: Real | None = Field(description="Share of accepted steps in the last stage.")
+    row_passes: Count = Field(description="Gradients of a row at a draw that were computed.")
+    picked: Real | None = Field(description="Sum over the stages of what resampling may have left, in nats.")
+    undetectable: Real | None = Field(
+        description="Divergence that the diagnostics of so many draws cannot exclude, in nats; epsilon contains it."
+    )
+    chain_r_hat: Real | None = Field(description="R-hat of the draws after, over the chains they descend from.")
+    chain_ess: Real | None = Field(description="Effective sample size of the draws after.")
+    chain_width: Real | None = Field(description="Width of the draws after relative to the posterior's.")
+
+
 class ChainDiagnostics(Constants):
     """Diagnostics of chains that were run again on the retained rows."""
 
@@ -167,6 +189,7 @@ BoundConstants = Annotated[
     | NetworkConstants
     | RetrainedNetworkConstants
     | SampleConstants
+    | TemperedConstants
     | ChainDiagnostics
     | SkipJsonSchema[EarlierConstants],
     Field(union_mode="left_to_right"),

@@ -13,6 +13,7 @@ from ml.certify.kantorovich import Constants
 from ml.certify.network.certificate import NetworkConstants
 from ml.certify.network.retrained import RetrainedNetwork
 from ml.certify.samples import SampleConstants
+from ml.certify.tempered import TemperedConstants
 from ml.inference.diagnostics import Diagnostics
 from ml.ladder.climb import RungRecord
 from tests.bundles import predicate
@@ -23,6 +24,7 @@ KINDS: list[tuple[type[Any], type[bound.Constants]]] = [
     (NetworkConstants, bound.NetworkConstants),
     (RetrainedNetwork, bound.RetrainedNetworkConstants),
     (SampleConstants, bound.SampleConstants),
+    (TemperedConstants, bound.TemperedConstants),
     (Diagnostics, bound.ChainDiagnostics),
 ]
 
