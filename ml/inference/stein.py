@@ -140,9 +140,19 @@ def check_virial(checked: CheckedDraws) -> Check:
 
 def check_width(checked: CheckedDraws) -> Check:
     """Test the average of the virials over all parameters: the squared width relative to the posterior."""
-    total = (checked.offsets * checked.gradients).mean(2, keepdim=True)
-    virial = checked.virial(total, torch.ones_like(total))
+    virial = _average_virial(checked)
     return _worst(virial.deviations(1.0), virial)
+
+
+def unnoticed_width(checked: CheckedDraws) -> float:
+    """Return by how much the squared width may differ from 1 before `check_width` fails."""
+    virial = _average_virial(checked)
+    return float(virial.error) * _limit(float(virial.effective), tests=1)
+
+
+def _average_virial(checked: CheckedDraws) -> MeanEstimate:
+    total = (checked.offsets * checked.gradients).mean(2, keepdim=True)
+    return checked.virial(total, torch.ones_like(total))
 
 
 def check_directions(checked: CheckedDraws) -> Check | None:
