@@ -43,24 +43,22 @@ class Sampler:
         """Return the chains after one trajectory, and the share that moved."""
         momentum = _normal(theta.shape, generator)
         value, gradient = self.energies(theta)
-        before, place = value + momentum.square().sum(1) / 2, theta
+        before, position = value + momentum.square().sum(1) / 2, theta
         length = step * (0.8 + 0.4 * float(torch.rand((), generator=generator)))
         for _ in range(_STEPS):
             momentum = momentum - length / 2 * gradient
-            place = place + length * momentum
-            value, gradient = self.energies(place)
+            position = position + length * momentum
+            value, gradient = self.energies(position)
             momentum = momentum - length / 2 * gradient
         rise = value + momentum.square().sum(1) / 2 - before
         moved = torch.rand(len(theta), generator=generator, dtype=torch.float64).log() < -rise
-        return torch.where(moved.unsqueeze(1), place, theta), float(moved.double().mean())
+        return torch.where(moved.unsqueeze(1), position, theta), float(moved.double().mean())
 
     def _energy(self, theta: Tensor) -> Tensor:
         return -self.power * self.network.log_likelihood(theta, self.rows).sum() - self.network.log_prior(theta)
 
 
-def draw_particles(
-    network: Network, rows: Tensor, count: int, generator: torch.Generator
-) -> tuple[Tensor, float]:
+def draw_particles(network: Network, rows: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, float]:
     """Return draws of the posterior, and the step at which its trajectories are accepted."""
     particles = network.prior_std * _normal((count, network.parameter_count), generator)
     power, step = 0.0, 0.1 * network.prior_std
@@ -78,12 +76,12 @@ def draw_particles(
 def run_chains(
     network: Network, rows: Tensor, starts: Tensor, length: int, thinning: int, step: float, generator: torch.Generator
 ) -> SampleSet:
-    """Run a chain from each start, and keep every `thinning`-th place."""
-    sampler, place, kept = Sampler(network, rows, 1.0), starts, []
+    """Run a chain from each start, and keep every `thinning`-th position."""
+    sampler, position, kept = Sampler(network, rows, 1.0), starts, []
     for iteration in range(length * thinning):
-        place, _ = sampler.move(place, step, generator)
+        position, _ = sampler.move(position, step, generator)
         if (iteration + 1) % thinning == 0:
-            kept.append(place)
+            kept.append(position)
     return SampleSet(torch.stack(kept, 1).flatten(0, 1), torch.arange(len(starts)).repeat_interleave(length))
 
 

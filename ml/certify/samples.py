@@ -259,8 +259,8 @@ class _Weighed:
     @property
     def _picked_divergence(self) -> Estimate:
         """log(1 + χ²/N) for the effective number N of the chains' draws. Nothing bounds the divergence from below."""
-        known = (self._constants.chain_ess, self._constants.independent_draws, float(len(self.after.samples)))
-        draws = min(number for number in known if not math.isnan(number))
+        numbers = (self._constants.chain_ess, self._constants.independent_draws, float(len(self.after.samples)))
+        draws = min(number for number in numbers if not math.isnan(number))
         value, high = (math.log1p(chi_square / draws) for chi_square in (self._chi_square.value, self._chi_square.high))
         return Estimate(value, 0.0, _DOUBLED * high)
 

@@ -81,6 +81,11 @@ class _Problem:
     text: str
     parameter: int | None = None
 
+    def describe(self, panel: Tensor, total: int) -> str:
+        if self.parameter is None:
+            return self.text
+        return self.text.format(parameter=f"parameter {int(panel[self.parameter])} (from 0, of {total})")
+
 
 @dataclass(frozen=True)
 class _JudgedMixing:
@@ -92,12 +97,16 @@ class _JudgedMixing:
 
 
 def diagnose(
-    draws: Tensor, gradients: Tensor, log_weights: Tensor | None = None, functions: FunctionMixing | None = None
+    draws: Tensor,
+    gradients: Tensor,
+    log_weights: Tensor | None = None,
+    functions: FunctionMixing | None = None,
+    exact_gradients: bool = True,
 ) -> Diagnostics:
     """Diagnose draws of shape (chains, draws, p), with log-weights (chains, draws) if they are not even.
 
     `gradients` (chains, m, p) are ∇U, or unbiased estimates of it, at m evenly spaced draws of each chain. `functions`
-    take the place of the mixing of the parameters.
+    take the place of the mixing of the parameters, for models with symmetries.
     """
     total, panel = draws.shape[2], _checked_parameters(draws.shape[2])
     checked = _checked_draws(draws[..., panel], gradients[..., panel], log_weights)
@@ -110,6 +119,11 @@ def diagnose(
         *_spread_problems(checked, virial, width),
     ]
     worst = problems[0].parameter if problems else None
+    undetectable = (
+        stein.undetectable_divergence(checked)
+        if functions is None
+        else stein.typical_undetectable(checked, exact_gradients)
+    )
     return Diagnostics(
         r_hat=mixing.r_hat,
         ess=mixing.ess,
@@ -119,7 +133,7 @@ def diagnose(
         virial=virial.deviation,
         virial_limit=virial.limit,
         worst_parameter=None if worst is None else int(panel[worst]),
-        undetectable=stein.undetectable_divergence(checked) * total / len(panel),
+        undetectable=undetectable * total / len(panel),
         warning=_warning(problems, panel, total),
         functions=functions,
     )
@@ -234,10 +248,7 @@ def _spread_remedy(check: Check) -> str:
 def _warning(problems: list[_Problem], panel: Tensor, total: int) -> str | None:
     if not problems:
         return None
-    texts = [
-        problem.text.format(parameter=f"parameter {int(panel[problem.parameter])} (from 0, of {total})")
-        for problem in problems
-    ]
+    texts = [problem.describe(panel, total) for problem in problems]
     if len(panel) < total:
         texts.append(f"{len(panel)} of the {total} parameters were checked")
     return "; ".join(texts)

@@ -18,6 +18,7 @@ from ml.inference.diagnostics import Diagnostics, diagnose, evenly_spaced_draws
 from ml.inference.function_mixing import FunctionMixing, measure_functions
 from ml.inference.mixing import by_chain
 from ml.models.network import Network
+from ml.models.potential import Potential
 from ml.posteriors.sample_set import SampleSet
 
 _CHECKED_DRAWS = 500  # of all chains
@@ -37,21 +38,20 @@ def diagnose_network(network: Network, sample_set: SampleSet, data: Tensor, thor
         return _unchecked(functions, complaints)
     draws, log_weights = (by_chain(values, sample_set.chain) for values in (sample_set.samples, sample_set.log_weights))
     selected = evenly_spaced_draws(draws, min(draws.shape[1], max(1, _CHECKED_DRAWS // len(draws))))
-    gradients = _gradients(network, selected.flatten(0, 1), data).view_as(selected)
-    return diagnose(draws, gradients, log_weights, functions)
+    affordable = max(_MIN_ROWS, int(_BUDGET / (network.parameter_count * selected.shape[:2].numel())))
+    gradients = _gradients(network, selected.flatten(0, 1), data, affordable).view_as(selected)
+    return diagnose(draws, gradients, log_weights, functions, exact_gradients=affordable >= len(data))
 
 
-def _gradients(network: Network, samples: Tensor, data: Tensor) -> Tensor:
-    """Return ∇U, or unbiased estimates of it, at each draw."""
-    affordable = max(_MIN_ROWS, int(_BUDGET / (network.parameter_count * len(samples))))
+def _gradients(network: Network, samples: Tensor, data: Tensor, batch_size: int) -> Tensor:
+    """Return ∇U at each draw, or unbiased estimates of it if the rows exceed a batch."""
+    if batch_size >= len(data):
+        return Potential(network, data).gradients(samples.to(data.dtype)).to(samples.dtype)
     generator = torch.Generator().manual_seed(_GRADIENT_SEED)
-
-    def batch() -> Tensor:
-        if affordable >= len(data):
-            return data
-        return data[torch.randint(len(data), (affordable,), generator=generator).to(data.device)]
-
-    return torch.stack([_gradient(network, theta, batch(), len(data)) for theta in samples])
+    batches = (torch.randint(len(data), (batch_size,), generator=generator).to(data.device) for _ in samples)
+    return torch.stack(
+        [_gradient(network, theta, data[batch], len(data)) for theta, batch in zip(samples, batches, strict=True)]
+    )
 
 
 def _gradient(network: Network, theta: Tensor, rows: Tensor, total: int) -> Tensor:

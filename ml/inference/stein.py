@@ -172,6 +172,23 @@ def undetectable_divergence(checked: CheckedDraws) -> float:
     return 0.5 * largest_noncentrality(squares, count, _CONFIDENCE) * error
 
 
+def typical_undetectable(checked: CheckedDraws, exact: bool) -> float:
+    """Return the same of draws with symmetries, if all deviations are equally many standard errors.
+
+    One poorly measured parameter does not speak for all, as it does in `undetectable_divergence`: the s² are averaged.
+    A displacement is measured in local widths, which are 1/√E(∂_jU)² if the gradients are `exact`. The standard
+    deviation of the draws is larger, as they visit several modes; it is used if the gradients are noisy.
+    """
+    mean, virial = checked.mean_gradient, checked.virial(checked.offsets, checked.gradients)
+    squares = (mean.value / mean.error).square().sum() + ((virial.value - 1) / virial.error).square().sum()
+    local = (checked.weights.unsqueeze(2) * checked.gradients.square()).mean((0, 1)).rsqrt()
+    scale = torch.minimum(local, checked.scale) if exact else checked.scale
+    error = torch.cat([(scale * mean.error).square(), virial.error.square() / 2]).mean()
+    if not math.isfinite(float(squares * error)):
+        return math.inf
+    return 0.5 * largest_noncentrality(float(squares), 2 * len(mean.value), _CONFIDENCE) * float(error)
+
+
 def _worst(deviations: Tensor, mean: MeanEstimate) -> Check:
     """Return the largest of some deviations, with the limit for as many tests."""
     sizes = deviations.abs()
