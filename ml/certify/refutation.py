@@ -37,7 +37,7 @@ from ml.posteriors.sample_set import SampleSet
 from vocabulary.bound import Bound
 from vocabulary.posterior_kinds import Reading
 
-_GAUSSIAN_DRAWS = 4096
+GAUSSIAN_DRAWS = 4096
 _THRESHOLDS = 19  # per row, at evenly spaced quantiles
 
 
@@ -89,17 +89,20 @@ def challenge(
     reference: MeanFieldGaussian | SampleSet,
     rows: Tensor,
     confidence: float = 0.99,
+    draws: int = GAUSSIAN_DRAWS,
     seed: int = 0,
 ) -> Divergence:
     """Measure the divergence that a certificate bounds. It is refuted if `at_least` is above its epsilon.
 
     `processed` is the published posterior, `reference` one that was trained on the retained rows alone. `rows` are any
-    rows; those that were forgotten show most. A true bound is refuted with a probability of at most 1 - `confidence`.
+    rows; those that were forgotten show most. Of Gaussians so many `draws` are made; all of a sample set are read. The
+    smallest divergence that can be seen falls with their number. A true bound is refuted with a probability of at most
+    1 - `confidence`.
     """
     _check_comparable(likelihood, bound, processed)
     reading: Reading = getattr(bound.constants, "reading", None) or "draws"
     of_processed, of_reference = (
-        score_draws(likelihood, posterior, rows, reading, seed) for posterior in (processed, reference)
+        score_draws(likelihood, posterior, rows, reading, draws, seed) for posterior in (processed, reference)
     )
     if reading == "weighted draws":
         return bound_divergence(of_reference, of_processed, confidence)
@@ -111,19 +114,20 @@ def score_draws(
     posterior: MeanFieldGaussian | SampleSet,
     rows: Tensor,
     reading: Reading = "draws",
+    draws: int = GAUSSIAN_DRAWS,
     seed: int = 0,
 ) -> ScoredDraws:
     """Score rows under all draws of a sample set, or under independent draws of a Gaussian."""
     likelihood.check_data(rows)
     if isinstance(posterior, SampleSet):
-        draws, chain = posterior.samples, posterior.chain
+        thetas, chain = posterior.samples, posterior.chain
         weights = posterior.weights if reading == "weighted draws" else torch.ones_like(posterior.weights)
     else:
-        draws = even_draws(posterior, _GAUSSIAN_DRAWS, seed, "draws")
-        chain, weights = torch.arange(len(draws)) % 2, torch.ones(len(draws), dtype=torch.float64)
+        thetas = even_draws(posterior, draws, seed, "draws")
+        chain, weights = torch.arange(draws) % 2, torch.ones(draws, dtype=torch.float64)
     score = vmap(likelihood.log_likelihood, (0, None), chunk_size=max(1, ROWS_AT_ONCE // len(rows)))
     with torch.no_grad():
-        scores = score(draws.to(rows.dtype), rows).double()
+        scores = score(thetas.to(rows.dtype), rows).double()
     scores = torch.cat([scores, scores.sum(1, keepdim=True)], 1)
     return ScoredDraws(_by_chain(scores, chain), _by_chain(weights / weights.mean(), chain))
 

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import base64
+import json
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.func import vmap
 
@@ -85,6 +90,34 @@ def test_a_proved_bound_stands_and_the_same_bound_of_an_unchanged_posterior_fall
         assert honest.at_least <= bound.epsilon
         assert wrong.at_least > 1 > bound.epsilon
     assert wrong.share_p > wrong.share_q + 0.5  # the likelihood of the forgotten rows is higher where they are not
+
+
+def test_the_how_to_of_auditors_finds_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program in docs/how-to/challenge-a-certificate.md, on a model that forgot and on one that did not."""
+    page = Path(__file__).parents[3] / "docs/how-to/challenge-a-certificate.md"
+    (program,) = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    data, forgotten = labelled(200, seed=2), torch.arange(5)
+    data[:5, -1] = 1 - data[:5, -1]
+    data[:5, :-1] *= 4
+    before = ml.train(FAMILY, data, FAMILY.initial(data, 0)).posterior
+    outcome = ml.forget(FAMILY, before, data, forgotten, ml.Policy(1e-6))
+    statement = json.dumps({"predicate": {"bound": outcome.certificate.to_dict()}}).encode()
+    bundle = {"envelope": {"payload": base64.b64encode(statement).decode()}}
+    config = {"dimensions": 3, "prior_std": 1.0}
+    manifest = {"family": "logistic-regression", "posterior": "variational", "config": config}
+    monkeypatch.chdir(tmp_path)
+    Path("certificate.json").write_text(json.dumps(bundle))
+    Path("manifest.json").write_text(json.dumps(manifest))
+    save_file({"x": data[5:]}, "retained.safetensors")
+    save_file({"x": data[:5]}, "forgotten.safetensors")
+    for posterior in (outcome.posterior, before):
+        Path("posterior.safetensors").write_bytes(posterior.to_bytes())
+        exec(program.replace("1_000_000", "4096"), {})
+    honest, wrong = capsys.readouterr().out.splitlines()
+    assert honest.startswith("not refuted: at least 0 nats were measured")
+    assert wrong.startswith("refuted: at least")
 
 
 def exact_draws(network: MLP, rows: Tensor, seed: int) -> SampleSet:
