@@ -2,6 +2,7 @@
 
 from ml.certify import Certificate
 from ml.certify.readiness import Readiness
+from ml.certify.refutation import challenge
 from ml.errors import ForgettingError, InvalidInput, MemoryExhausted, NumericalFailure
 from ml.inference.variational import Trained, train
 from ml.kinds import Posterior, forget, polish, read_posterior, readiness
@@ -32,6 +33,7 @@ __all__ = [
     "Trained",
     "build",
     "build_family",
+    "challenge",
     "forget",
     "pick_device",
     "polish",

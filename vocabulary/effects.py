@@ -102,8 +102,9 @@ class PredictionShift(SignedModel):
     kl: Real = Field(description="Mean over the rows of KL(prediction after ‖ prediction before).")
     kl_max: Real = Field(description="The largest of these.")
     kl_reverse: Real = Field(description="Mean over the rows of KL(prediction before ‖ prediction after).")
-    noise: Real = Field(
-        description="Mean KL between the predictions of two halves of the draws after: what few draws alone could show."
+    noise: Real | None = Field(
+        description="Mean KL between the predictions of two halves of the draws after: what few draws alone could "
+        "show. Of an ensemble, of two halves of its members. Null for a single draw."
     )
     label_before: Real | None = Field(description="Mean probability of the row's own label before.")
     label_after: Real | None = Field(description="The same after.")

@@ -27,6 +27,7 @@ from ml.models.potential import Potential
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 from vocabulary.posterior_kinds import Reading
+from vocabulary.references import Reference
 
 _DRAWS = 64  # over which membership scores are averaged
 _FUNCTION_DRAWS = 64  # over which predictions are averaged
@@ -43,9 +44,10 @@ class Effects:
     """Effects of one forgetting: advantages from released draws, risk bounds, membership attacks, predictions."""
 
     release: tuple[Release, ...]
-    """Empty if no divergence is known."""
+    """Empty if no divergence is known, or only one from a law that may know the rows (stored draws)."""
     pac_bayes: PacBayes | None
-    """None for a family that is not a classifier, whose loss is unbounded, and where rounding defeats the bound."""
+    """None for a family that is not a classifier, whose loss is unbounded, for samples of a network, which no Gaussian
+    stands for, and where rounding defeats the bound."""
     membership: MembershipReport
     function_space: FunctionSpace | None
     """None for a family that is not a classifier, and where a prediction is not finite."""
@@ -70,24 +72,29 @@ def measure_effects(
     never_seen: Tensor | None = None,
     seed: int = 0,
     reading: Reading = "draws",
+    reference: Reference | None = None,
 ) -> Effects:
     """Measure what forgetting the rows at positions `forgotten` did, given a certified divergence of `epsilon`.
 
-    `reading` says how the samples of a sample set have to be read for that divergence to hold.
+    `reading` says how the samples of a sample set have to be read for that divergence to hold, and `reference` from
+    what it is.
     """
     retained = retained_rows(data, forgotten)
     risks = function_space = None
     if isinstance(family, ClassifierFamily):
-        bound = functools.partial(_bound_risk, family, seed=seed)
-        with contextlib.suppress(NumericalFailure):  # evidence beside the bound must not keep anybody from forgetting
-            risks = PacBayes(bound(before, data), bound(after, retained))
+        # Evidence beside the bound must not keep anybody from forgetting.
+        if _has_gaussian(family, before):
+            bound = functools.partial(_bound_risk, family, seed=seed)
+            with contextlib.suppress(NumericalFailure):
+                risks = PacBayes(bound(before, data), bound(after, retained))
         old, new = (weighted_draws(posterior, _FUNCTION_DRAWS, seed, reading) for posterior in (before, after))
         with contextlib.suppress(NumericalFailure):
             function_space = measure_function_space(family, old, new, data[forgotten], retained, never_seen, seed)
     draws = _NETWORK_DRAWS if isinstance(family, Network) else _DRAWS
     draws_before, draws_after = (even_draws(posterior, draws, seed, reading) for posterior in (before, after))
     membership = audit_membership(family, draws_before, draws_after, data[forgotten], retained, never_seen, seed)
-    return Effects(_release(family, epsilon, reading), risks, membership, function_space)
+    release = _release(family, after, epsilon, reading) if reference != "stored draws" else ()
+    return Effects(release, risks, membership, function_space)
 
 
 @dataclass(frozen=True)
@@ -102,9 +109,11 @@ class NetworkClassifier(Classifier):
         return ~(own > rivals)  # negated so that NaN counts as an error
 
 
-def _release(family: Likelihood, epsilon: float, reading: Reading) -> tuple[Release, ...]:
-    """Bound an attacker's advantage; not for an estimated network, whose epsilon is an excess and bounds none."""
-    if isinstance(family, Network) and epsilon > 0:
+def _release(
+    family: Likelihood, posterior: MeanFieldGaussian | SampleSet, epsilon: float, reading: Reading
+) -> tuple[Release, ...]:
+    """Bound an attacker's advantage; not for an estimated variational network, whose epsilon is an excess."""
+    if isinstance(family, Network) and isinstance(posterior, MeanFieldGaussian) and epsilon > 0:
         return ()
     return bound_advantages(epsilon, picked_by_weight=reading == "weighted draws")
 
@@ -117,6 +126,10 @@ def _bound_risk(
         classifier = NetworkClassifier(family, family.classes, family.prior_std)
         return bound_risk(classifier, gaussian, rows, seed, _RISK_DRAWS, rows_per_draw=_NETWORK_ROWS_PER_DRAW)
     return bound_risk(Classifier(family, family.classes, family.prior_std), gaussian, rows, seed, _RISK_DRAWS)
+
+
+def _has_gaussian(family: Likelihood, posterior: MeanFieldGaussian | SampleSet) -> bool:
+    return isinstance(posterior, MeanFieldGaussian) or not isinstance(family, Network)
 
 
 def _gaussian(family: Likelihood, posterior: MeanFieldGaussian | SampleSet, rows: Tensor) -> Gaussian:

@@ -6,7 +6,8 @@ For a group of rows
 
     kl             mean of KL(p_after(· | x) ‖ p_before(· | x)) over its rows; `kl_max` is the largest
     kl_reverse     the same of KL(p_before ‖ p_after)
-    noise          mean KL between the predictions of two halves of the draws after: what few draws alone could show
+    noise          mean KL between the predictions of two halves of the draws after: what few draws alone could show;
+                   NaN for a single draw
     label          mean probability of the row's own label, before and after
     error          share of rows for which another label is the most probable one, before and after
 
@@ -18,16 +19,16 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ml.certify.predictive import ClassifierFamily, WeightedDraws, class_log_probabilities, log_predictive
+from ml.certify.predictive import ClassifierFamily, WeightedDraws, class_log_probabilities, log_predictives
 from ml.errors import InvalidInput, NumericalFailure
 
 _MAX_FORGOTTEN = 1000
-_MAX_PANEL = 256  # retained and never-seen rows each
+_MAX_PANEL = 128  # retained and never-seen rows each
 _MIN_SHOWN = 21  # rows: the probability of the label of fewer would reveal single scores
 _DIGITS = 2
 
@@ -115,25 +116,25 @@ def categorical_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Predictions:
-    """Labels (n,) of some rows, and their log-probabilities before, after, and of two halves of the draws after."""
+    """Labels (n,) of some rows, their log-probabilities (n, classes) before and after, and each row's noise (n,)."""
 
     labels: Tensor
-    before: Tensor  # (n, classes)
+    before: Tensor
     after: Tensor
-    first_half: Tensor
-    second_half: Tensor
+    noise: Tensor
 
     @classmethod
     def of_draws(
         cls, family: ClassifierFamily, before: WeightedDraws, after: WeightedDraws, rows: Tensor
     ) -> _Predictions:
+        thetas, weights = _join(before, after)
         log_density = functools.partial(class_log_probabilities, family)
-        halves = [log_predictive(log_density, half, rows) for half in after.halves()]
+        log_before, first_half, second_half = log_predictives(log_density, thetas, weights, rows)
         return cls(
             rows[:, -1].long(),
-            log_predictive(log_density, before, rows),
-            torch.logaddexp(*halves),
-            *(half.log_softmax(1) for half in halves),
+            log_before,
+            torch.logaddexp(first_half, second_half),
+            categorical_kl(first_half.log_softmax(1), second_half.log_softmax(1)),
         )
 
     def split(self, sizes: list[int]) -> list[_Predictions]:
@@ -147,15 +148,31 @@ class _Predictions:
             kl=float(kl.mean()),
             kl_max=float(kl.max()),
             kl_reverse=float(categorical_kl(self.before, self.after).mean()),
-            noise=float(categorical_kl(self.first_half, self.second_half).mean()),
+            noise=float(self.noise.mean()),
             label_before=_label_probability(self.before, self.labels),
             label_after=_label_probability(self.after, self.labels),
             error_before=_error_rate(self.before, self.labels),
             error_after=_error_rate(self.after, self.labels),
         )
-        if not all(math.isfinite(value) for value in asdict(shift).values()):
+        if not all(math.isfinite(value) for value in asdict(replace(shift, noise=0.0)).values()):
             raise NumericalFailure("a divergence between predictions is not finite: the draws leave a label no weight")
         return shift
+
+
+def _join(before: WeightedDraws, after: WeightedDraws) -> tuple[Tensor, Tensor]:
+    """Return all draws, and the weights of those before and of each half of those after: (M, p) and (3, M).
+
+    Draws that a deletion only reweighted are evaluated once.
+    """
+    shared = torch.equal(before.thetas, after.thetas)
+    thetas = after.thetas if shared else torch.cat([before.thetas, after.thetas])
+    offset, count = len(thetas) - len(after.thetas), len(after.thetas)
+    in_first_half = torch.arange(count, device=thetas.device) < count / 2
+    weights = after.weights.new_zeros(3, len(thetas))
+    weights[0, : len(before.weights)] = before.weights
+    weights[1, offset:] = torch.where(in_first_half, after.weights, 0.0)
+    weights[2, offset:] = torch.where(in_first_half, 0.0, after.weights)
+    return thetas, weights
 
 
 def _label_probability(log_probabilities: Tensor, labels: Tensor) -> float:
@@ -172,5 +189,5 @@ def _subsample(rows: Tensor, limit: int, generator: torch.Generator) -> Tensor:
     return rows[torch.randperm(len(rows), generator=generator)[:limit].to(rows.device)]
 
 
-def _round(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
+def _round(value: float) -> float | None:
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None

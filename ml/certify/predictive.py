@@ -44,14 +44,6 @@ class WeightedDraws:
     def even(cls, thetas: Tensor) -> WeightedDraws:
         return cls(thetas, torch.full((len(thetas),), 1 / len(thetas), dtype=torch.float64, device=thetas.device))
 
-    def halves(self) -> tuple[WeightedDraws, WeightedDraws]:
-        """Return the first and the second half. Their weights sum to their shares of the whole."""
-        middle = len(self.thetas) // 2
-        return (
-            WeightedDraws(self.thetas[:middle], self.weights[:middle]),
-            WeightedDraws(self.thetas[middle:], self.weights[middle:]),
-        )
-
 
 def even_draws(posterior: MeanFieldGaussian | SampleSet, count: int, seed: int, reading: Reading) -> Tensor:
     """Draw parameters with noise, or chain positions, that depend on the seed only.
@@ -84,12 +76,17 @@ def weighted_draws(posterior: MeanFieldGaussian | SampleSet, count: int, seed: i
 
 def log_predictive(log_density: LogDensity, draws: WeightedDraws, rows: Tensor) -> Tensor:
     """Return log Σ_t w_t exp(log_density(θ_t, rows)) in float64; the densities have the precision of the rows."""
+    return log_predictives(log_density, draws.thetas, draws.weights.unsqueeze(0), rows)[0]
+
+
+def log_predictives(log_density: LogDensity, thetas: Tensor, weights: Tensor, rows: Tensor) -> Tensor:
+    """Return the predictives under several lists of weights (k, M) of the same draws: (k, n) or (k, n, classes)."""
     total = torch.tensor(-math.inf, dtype=torch.float64, device=rows.device)
     with torch.no_grad():
-        for draw, log_weight in zip(draws.thetas, draws.weights.log(), strict=True):
+        for draw, log_weight in zip(thetas, weights.log().T, strict=True):
             theta = draw.to(rows.dtype)
-            values = [log_density(theta, chunk).double() for chunk in torch.split(rows, _ROWS_AT_ONCE)]
-            total = torch.logaddexp(total, torch.cat(values) + log_weight)
+            values = torch.cat([log_density(theta, chunk).double() for chunk in torch.split(rows, _ROWS_AT_ONCE)])
+            total = torch.logaddexp(total, values + log_weight.view(-1, *(1 for _ in values.shape)))
     if bool(total.isnan().any()):
         raise NumericalFailure("a score is NaN: pass finite draws and rows")
     return total

@@ -25,10 +25,8 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from ml.certify.certificate import Certificate
 from ml.certify.pac_bayes import bernoulli_kl, chernoff_limit
 from ml.certify.predictive import even_draws
-from ml.certify.samples import get_reading
 from ml.errors import InvalidInput
 from ml.inference.autocorrelation import estimate_mean
 from ml.models.likelihood import Likelihood
@@ -36,9 +34,10 @@ from ml.models.network import Network
 from ml.models.potential import ROWS_AT_ONCE
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
+from vocabulary.bound import Bound
 from vocabulary.posterior_kinds import Reading
 
-_GAUSSIAN_DRAWS = 4096
+GAUSSIAN_DRAWS = 4096
 _THRESHOLDS = 19  # per row, at evenly spaced quantiles
 
 
@@ -85,22 +84,25 @@ class ScoredDraws:
 
 def challenge(
     likelihood: Likelihood,
-    certificate: Certificate,
+    bound: Bound,
     processed: MeanFieldGaussian | SampleSet,
     reference: MeanFieldGaussian | SampleSet,
     rows: Tensor,
     confidence: float = 0.99,
+    draws: int = GAUSSIAN_DRAWS,
     seed: int = 0,
 ) -> Divergence:
     """Measure the divergence that a certificate bounds. It is refuted if `at_least` is above its epsilon.
 
-    `reference` is the posterior of the retained rows, trained without the forgotten ones. `rows` are any rows; those
-    that were forgotten show most. A true bound is refuted with a probability of at most 1 - `confidence`.
+    `processed` is the published posterior, `reference` one that was trained on the retained rows alone. `rows` are any
+    rows; those that were forgotten show most. Of Gaussians so many `draws` are made; all of a sample set are read. The
+    smallest divergence that can be seen falls with their number. A true bound is refuted with a probability of at most
+    1 - `confidence`.
     """
-    _check_comparable(likelihood, certificate, processed)
-    reading = get_reading(certificate)
+    _check_comparable(likelihood, bound, processed)
+    reading: Reading = getattr(bound.constants, "reading", None) or "draws"
     of_processed, of_reference = (
-        score_draws(likelihood, posterior, rows, reading, seed) for posterior in (processed, reference)
+        score_draws(likelihood, posterior, rows, reading, draws, seed) for posterior in (processed, reference)
     )
     if reading == "weighted draws":
         return bound_divergence(of_reference, of_processed, confidence)
@@ -112,19 +114,20 @@ def score_draws(
     posterior: MeanFieldGaussian | SampleSet,
     rows: Tensor,
     reading: Reading = "draws",
+    draws: int = GAUSSIAN_DRAWS,
     seed: int = 0,
 ) -> ScoredDraws:
     """Score rows under all draws of a sample set, or under independent draws of a Gaussian."""
     likelihood.check_data(rows)
     if isinstance(posterior, SampleSet):
-        draws, chain = posterior.samples, posterior.chain
+        thetas, chain = posterior.samples, posterior.chain
         weights = posterior.weights if reading == "weighted draws" else torch.ones_like(posterior.weights)
     else:
-        draws = even_draws(posterior, _GAUSSIAN_DRAWS, seed, "draws")
-        chain, weights = torch.arange(len(draws)) % 2, torch.ones(len(draws), dtype=torch.float64)
+        thetas = even_draws(posterior, draws, seed, "draws")
+        chain, weights = torch.arange(draws) % 2, torch.ones(draws, dtype=torch.float64)
     score = vmap(likelihood.log_likelihood, (0, None), chunk_size=max(1, ROWS_AT_ONCE // len(rows)))
     with torch.no_grad():
-        scores = score(draws.to(rows.dtype), rows).double()
+        scores = score(thetas.to(rows.dtype), rows).double()
     scores = torch.cat([scores, scores.sum(1, keepdim=True)], 1)
     return ScoredDraws(_by_chain(scores, chain), _by_chain(weights / weights.mean(), chain))
 
@@ -175,16 +178,14 @@ def _by_chain(values: Tensor, chain: Tensor) -> Tensor:
     return torch.stack([chain[:length] for chain in chains])
 
 
-def _check_comparable(
-    likelihood: Likelihood, certificate: Certificate, processed: MeanFieldGaussian | SampleSet
-) -> None:
-    if certificate.level == "retrained":
+def _check_comparable(likelihood: Likelihood, bound: Bound, processed: MeanFieldGaussian | SampleSet) -> None:
+    if bound.level == "retrained":
         raise InvalidInput("the certificate says retrained: the posterior is its own reference, and nothing is bounded")
     if isinstance(likelihood, Network) and isinstance(processed, MeanFieldGaussian):
         raise InvalidInput(
             "epsilon is an excess over a minimum, not a divergence from another model: compare the predictions of both"
         )
-    if certificate.reference_kind == "stored draws":
+    if bound.reference_kind == "stored draws":
         raise InvalidInput(
             "the reference is the law of the stored draws without the rows, not a posterior that could be trained: "
             "compare the predictions of both"

@@ -26,6 +26,7 @@ def test_the_public_names() -> None:
         "Trained",
         "build",
         "build_family",
+        "challenge",
         "forget",
         "pick_device",
         "polish",

@@ -9,10 +9,8 @@ import torch
 
 from ml.certify import effects
 from ml.certify.effects import NetworkClassifier, measure_effects
-from ml.certify.function_space import measure_function_space
 from ml.certify.importance import weigh_unmoved
 from ml.certify.pac_bayes import Classifier
-from ml.certify.predictive import weighted_draws
 from ml.errors import NumericalFailure
 from ml.inference.variational import train
 from ml.models.linear import LinearRegression
@@ -21,6 +19,7 @@ from ml.models.mlp import MLP
 from ml.posteriors.sample_set import SampleSet
 from tests.ml.networks import labelled_rows
 from vocabulary.posterior_kinds import Reading
+from vocabulary.references import Reference
 
 
 def labelled(n: int, seed: int) -> torch.Tensor:
@@ -110,25 +109,29 @@ def test_a_network_has_a_release_bound_only_if_it_was_retrained(epsilon: float, 
     space = effects.function_space
     assert space is not None
     assert space.never_seen is not None
-    assert (space.forgotten.rows, space.retained.rows, space.never_seen.rows) == (30, 256, 200)
+    assert (space.forgotten.rows, space.retained.rows, space.never_seen.rows) == (30, 128, 128)
     assert (space.draws_before, space.draws_after) == (64, 64)
     assert space.forgotten.kl > space.forgotten.noise
     assert effects.to_dict()["function_space"] == space.to_dict()
 
 
-def test_predictions_of_weighted_samples_are_read_with_their_weights() -> None:
+@pytest.mark.parametrize(("reference", "released"), [("posterior", 3), ("stored draws", 0)])
+def test_samples_of_a_network_are_read_with_their_weights(reference: Reference, released: int) -> None:
     network, data = MLP(3, hidden=4, classes=2), labelled(60, seed=1).float()
     noise = torch.randn(200, network.parameter_count, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     before = SampleSet(noise, torch.arange(200) % 2)
     after = weigh_unmoved(network, before, data[:2])
-    shifts = []
-    for reading in get_args(Reading):
-        draws_before, draws_after = (weighted_draws(draws, 64, 0, reading) for draws in (before, after))
-        space = measure_function_space(network, draws_before, draws_after, data[:2], data[2:])
-        shifts.append(space.forgotten)
-    as_they_are, by_weight = shifts
-    assert as_they_are.kl < 1e-15
-    assert by_weight.label_after < by_weight.label_before  # draws that knew the rows lose weight
+    as_they_are, by_weight = (
+        measure_effects(network, before, after, data, torch.arange(2), 0.1, reading=reading, reference=reference)
+        for reading in get_args(Reading)
+    )
+    assert as_they_are.function_space is not None
+    assert by_weight.function_space is not None
+    assert as_they_are.function_space.forgotten.kl < 1e-15
+    forgotten = by_weight.function_space.forgotten
+    assert forgotten.label_after < forgotten.label_before  # draws that knew the rows lose weight
+    assert len(by_weight.release) == released
+    assert by_weight.pac_bayes is None  # no Gaussian stands for samples of a network
 
 
 def test_the_classifier_of_networks_finds_the_same_errors_as_the_general_one() -> None:

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from ml.certify import function_space
 from ml.certify.function_space import FunctionSpace, categorical_kl, measure_function_space
-from ml.certify.predictive import WeightedDraws, weighted_draws
+from ml.certify.predictive import WeightedDraws, class_log_probabilities, weighted_draws
 from ml.errors import InvalidInput, NumericalFailure
 from ml.models.logistic import LogisticRegression
 from ml.models.mlp import MLP
@@ -87,6 +88,34 @@ def test_an_unchanged_posterior_moves_nothing_and_fresh_draws_of_it_no_more_than
     assert 0 < fresh.retained.kl < fresh.retained.noise < 0.1
 
 
+def test_draws_that_were_only_reweighted_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def count(family: LogisticRegression, theta: Tensor, rows: Tensor) -> Tensor:
+        calls.append(theta)
+        return class_log_probabilities(family, theta, rows)
+
+    monkeypatch.setattr(function_space, "class_log_probabilities", count)
+    before, after, rows = gaussian(1.0, 0.7), gaussian(0.4, 0.9), one_feature(20, seed=1)
+    shared = measure_function_space(FAMILY, before, after, rows[:5], rows[5:])
+    assert len(calls) == 401
+    moved = measure_function_space(
+        FAMILY, before, WeightedDraws(GRID.unsqueeze(1) + 1e-9, after.weights), rows[:5], rows[5:]
+    )
+    assert len(calls) == 3 * 401
+    assert moved.forgotten.kl == pytest.approx(shared.forgotten.kl, rel=1e-6)
+    assert moved.forgotten.noise == pytest.approx(shared.forgotten.noise, rel=1e-6)
+
+
+def test_a_single_draw_has_no_noise_to_show() -> None:
+    rows, draws = one_feature(60, seed=1), [WeightedDraws.even(GRID[position].view(1, 1)) for position in (210, 220)]
+    shift = measure_function_space(FAMILY, *draws, rows[:30], rows[30:]).forgotten
+    log_before, log_after = (class_log_probabilities(FAMILY, draw.thetas[0], rows[:30]) for draw in draws)
+    assert shift.kl == pytest.approx(float(categorical_kl(log_after, log_before).mean()))
+    assert math.isnan(shift.noise)
+    assert shift.to_dict()["noise"] is None
+
+
 def test_rows_of_single_precision_give_nearly_the_same_divergences() -> None:
     network = MLP(3, hidden=4, classes=3)
     rows, posterior = labelled_rows(network, 60), network.initial(seed=0)
@@ -107,7 +136,7 @@ def test_large_groups_are_sampled_by_the_seed() -> None:
 
     space = measure(seed=1)
     assert space.never_seen is not None
-    assert (space.forgotten.rows, space.retained.rows, space.never_seen.rows) == (1000, 256, 256)
+    assert (space.forgotten.rows, space.retained.rows, space.never_seen.rows) == (1000, 128, 128)
     assert space == measure(seed=1)
     assert space != measure(seed=2)
 

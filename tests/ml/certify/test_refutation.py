@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import base64
+import json
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.func import vmap
 
@@ -18,6 +23,7 @@ from ml.models.logistic import LogisticRegression
 from ml.models.mlp import MLP
 from ml.posteriors.mean_field import MeanFieldGaussian, gaussian_kl
 from ml.posteriors.sample_set import SampleSet
+from vocabulary.bound import Bound
 from vocabulary.posterior_kinds import Reading
 
 FAMILY = LogisticRegression(3, prior_std=1.0)
@@ -35,12 +41,13 @@ def gaussian(shift: float, std: float = 0.3) -> MeanFieldGaussian:
     return MeanFieldGaussian(WEIGHTS + shift, torch.full_like(WEIGHTS, std))
 
 
-def claim(epsilon: float, reading: Reading = "draws") -> Certificate:
-    """Return a certificate of a sample set that claims no more than this divergence."""
+def claim(epsilon: float, reading: Reading = "draws") -> Bound:
+    """Return the bound of a sample set's certificate that claims no more than this divergence."""
     numbers = dict.fromkeys(("estimate", "chi_square", "relative_ess", "k_hat", "effective_draws"), 1.0)
     others = dict.fromkeys(("undetectable", "unevenness", "rounding", "chain_r_hat", "chain_ess", "chain_width"), 1.0)
     constants = SampleConstants(n_before=10, draws=10, reading=reading, gaussian=None, **numbers, **others)
-    return Certificate(epsilon, math.nan, "estimated", REFERENCE, "", 9, (), constants, (), reference_kind="posterior")
+    certificate = Certificate(epsilon, math.nan, "estimated", REFERENCE, "", 9, (), constants, ())
+    return Bound.model_validate(replace(certificate, reference_kind="posterior").to_dict())
 
 
 def test_no_more_is_measured_than_there_is() -> None:
@@ -74,14 +81,43 @@ def test_a_proved_bound_stands_and_the_same_bound_of_an_unchanged_posterior_fall
     before, retrained = (ml.train(FAMILY, rows, FAMILY.initial(rows, 0)).posterior for rows in (data, data[keep]))
     outcome = ml.forget(FAMILY, before, data, forgotten, ml.Policy(1e-6))
     assert outcome.certificate.level == "proved"
+    bound = Bound.model_validate(outcome.certificate.to_dict())
     for seed in range(5):
         honest, wrong = (
-            challenge(FAMILY, outcome.certificate, posterior, retrained, data[forgotten], seed=seed)
+            challenge(FAMILY, bound, posterior, retrained, data[forgotten], seed=seed)
             for posterior in (outcome.posterior, before)
         )
-        assert honest.at_least <= outcome.certificate.epsilon
-        assert wrong.at_least > 1 > outcome.certificate.epsilon
+        assert honest.at_least <= bound.epsilon
+        assert wrong.at_least > 1 > bound.epsilon
     assert wrong.share_p > wrong.share_q + 0.5  # the likelihood of the forgotten rows is higher where they are not
+
+
+def test_the_how_to_of_auditors_finds_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program in docs/how-to/challenge-a-certificate.md, on a model that forgot and on one that did not."""
+    page = Path(__file__).parents[3] / "docs/how-to/challenge-a-certificate.md"
+    (program,) = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    data, forgotten = labelled(200, seed=2), torch.arange(5)
+    data[:5, -1] = 1 - data[:5, -1]
+    data[:5, :-1] *= 4
+    before = ml.train(FAMILY, data, FAMILY.initial(data, 0)).posterior
+    outcome = ml.forget(FAMILY, before, data, forgotten, ml.Policy(1e-6))
+    statement = json.dumps({"predicate": {"bound": outcome.certificate.to_dict()}}).encode()
+    bundle = {"envelope": {"payload": base64.b64encode(statement).decode()}}
+    config = {"dimensions": 3, "prior_std": 1.0}
+    manifest = {"family": "logistic-regression", "posterior": "variational", "config": config}
+    monkeypatch.chdir(tmp_path)
+    Path("certificate.json").write_text(json.dumps(bundle))
+    Path("manifest.json").write_text(json.dumps(manifest))
+    save_file({"x": data[5:]}, "retained.safetensors")
+    save_file({"x": data[:5]}, "forgotten.safetensors")
+    for posterior in (outcome.posterior, before):
+        Path("posterior.safetensors").write_bytes(posterior.to_bytes())
+        exec(program.replace("1_000_000", "4096"), {})
+    honest, wrong = capsys.readouterr().out.splitlines()
+    assert honest.startswith("not refuted: at least 0 nats were measured")
+    assert wrong.startswith("refuted: at least")
 
 
 def exact_draws(network: MLP, rows: Tensor, seed: int) -> SampleSet:
@@ -136,10 +172,11 @@ def test_a_single_chain_is_divided_and_unequal_chains_are_cut() -> None:
 def test_a_bound_that_no_other_model_can_refute_is_not_challenged() -> None:
     rows, network = labelled(5, seed=1), MLP(3, hidden=2, classes=2)
     samples = SampleSet(torch.zeros(4, 3, dtype=torch.float64), torch.arange(4) % 2)
-    retrained = replace(claim(0.0), level="retrained")
+    retrained = claim(0.0).model_copy(update={"level": "retrained"})
     with pytest.raises(InvalidInput, match="its own reference"):
         challenge(FAMILY, retrained, gaussian(0.0), gaussian(0.0), rows)
     with pytest.raises(InvalidInput, match="excess"):
         challenge(network, claim(0.1), network.initial(0), network.initial(1), rows)
+    stored = claim(0.1).model_copy(update={"reference_kind": "stored draws"})
     with pytest.raises(InvalidInput, match="law of the stored draws"):
-        challenge(FAMILY, replace(claim(0.1), reference_kind="stored draws"), samples, samples, rows)
+        challenge(FAMILY, stored, samples, samples, rows)
