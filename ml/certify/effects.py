@@ -23,6 +23,7 @@ from ml.inference.laplace import fit_laplace
 from ml.models.likelihood import Likelihood
 from ml.models.network import Network
 from ml.models.potential import Potential
+from ml.posteriors.ensemble import Ensemble
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 from vocabulary.posterior_kinds import Reading
@@ -53,7 +54,8 @@ class Effects:
     release: tuple[Release, ...]
     """Empty if no divergence is known."""
     pac_bayes: PacBayes | None
-    """None for a family that is not a classifier, whose loss is unbounded, and where rounding defeats the bound."""
+    """None for a family that is not a classifier, whose loss is unbounded, for an ensemble, whose members are points
+    and infinitely far from the prior, and where rounding defeats the bound."""
     membership: MembershipReport
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,8 +69,8 @@ class Effects:
 
 def measure_effects(
     family: Likelihood,
-    before: MeanFieldGaussian | SampleSet,
-    after: MeanFieldGaussian | SampleSet,
+    before: MeanFieldGaussian | SampleSet | Ensemble,
+    after: MeanFieldGaussian | SampleSet | Ensemble,
     data: Tensor,
     forgotten: Tensor,
     epsilon: float,
@@ -82,7 +84,7 @@ def measure_effects(
     """
     retained = retained_rows(data, forgotten)
     risks = None
-    if isinstance(family, ClassifierFamily):
+    if isinstance(family, ClassifierFamily) and not isinstance(before, Ensemble) and not isinstance(after, Ensemble):
         bound = functools.partial(_bound_risk, family, seed=seed)
         with contextlib.suppress(NumericalFailure):  # evidence beside the bound must not keep anybody from forgetting
             risks = PacBayes(bound(before, data), bound(after, retained))
@@ -128,12 +130,14 @@ def _gaussian(family: Likelihood, posterior: MeanFieldGaussian | SampleSet, rows
     return fit_laplace(Potential(family, rows), posterior.mean)
 
 
-def _draw(posterior: MeanFieldGaussian | SampleSet, seed: int, count: int, reading: Reading) -> Tensor:
+def _draw(posterior: MeanFieldGaussian | SampleSet | Ensemble, seed: int, count: int, reading: Reading) -> Tensor:
     """Draw parameters with noise, or chain positions, that depend on the seed only.
 
     Draws of the posteriors before and after then differ by the effect of forgetting alone. Weighted draws are picked at
-    evenly spaced levels of their cumulative weight.
+    evenly spaced levels of their cumulative weight. An ensemble is its members, whose predictions are averaged.
     """
+    if isinstance(posterior, Ensemble):
+        return posterior.members
     if isinstance(posterior, SampleSet):
         draws = posterior.samples
         if reading == "weighted draws":

@@ -52,11 +52,16 @@ DatasetRoot = Annotated[
 ]
 
 
-_PLURALS: Mapping[str, str] = {"variational": "variational posteriors", "samples": "samples"}
+_PLURALS: Mapping[str, str] = {
+    "variational": "variational posteriors",
+    "samples": "samples",
+    "ensemble": "ensembles",
+}
 _OFFERED_RUNGS: Mapping[str, tuple[RungName, ...]] = {
     "variational posteriors": ("influence", "newton", "warm", "retrain"),
     "samples": ("influence", "newton", "reweight", "retrain"),
     "networks": ("influence", "warm", "retrain"),
+    "ensembles": ("retrain",),
 }
 
 
@@ -94,7 +99,9 @@ class Policy(Strict):
 
     def conflict_with(self, family: str, kind: str) -> str | None:
         """Return why no certificate of such a posterior can meet the policy, or None."""
-        posteriors = "networks" if is_network(family) else _PLURALS[kind]
+        posteriors = "networks" if is_network(family) and kind != "ensemble" else _PLURALS[kind]
+        if posteriors == "ensembles" and "retrain" not in self.rungs:
+            return "ensembles forget by training members again: allow the rung 'retrain'"
         if posteriors != "variational posteriors" and self.level != "estimated" and "retrain" not in self.rungs:
             return f"certificates of {posteriors} are estimated: ask for level 'estimated', or allow the rung 'retrain'"
         offered = _OFFERED_RUNGS[posteriors]
@@ -112,7 +119,7 @@ class BaseManifest(Strict):
     posterior: PosteriorKind = Field(
         default="variational",
         description="Content of the file: `variational` parameters (`mean`, `std`), or `samples` of SGLD, SGHMC or "
-        "another chain (`samples`, `chain`).",
+        "another chain (`samples`, `chain`), or an `ensemble` of networks (`members`, `seed`, `shard`, `recipe`).",
     )
     device: Annotated[Device, CONVERTED] = Field(
         default=Device.CPU,
@@ -128,6 +135,12 @@ class BaseManifest(Strict):
     def plain_config(self) -> dict[str, Any]:
         config: dict[str, Any] = self.model_dump()["config"]
         return config
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> BaseManifest:
+        if self.posterior == "ensemble" and not is_network(self.family):
+            raise ValueError("posterior: only built-in networks have ensembles; register variational parameters")
+        return self
 
     @model_validator(mode="after")
     def _check_policy(self) -> BaseManifest:
@@ -150,8 +163,10 @@ class BuiltInManifest(BaseManifest):
 class NetworkManifest(BuiltInManifest):
     """Manifest of a built-in network."""
 
-    posterior: Literal["variational"] = Field(
-        default="variational", description="`mean` and `std`. Samples of a network cannot be certified."
+    posterior: Literal["variational", "ensemble"] = Field(
+        default="variational",
+        description="`mean` and `std`, or the `members`, `seed`, `shard` and `recipe` of an ensemble. Samples of a "
+        "network cannot be certified.",
     )
 
     @field_validator("posterior", mode="before")
