@@ -11,7 +11,7 @@ from vocabulary.levels import CertifiedLevel, Level
 from vocabulary.posterior_kinds import Reading
 from vocabulary.references import Reference
 from vocabulary.rungs import RungName
-from vocabulary.signed_model import Count, Earlier, Flag, Real, SignedModel
+from vocabulary.signed_model import Count, Earlier, Flag, Real, Sha256, SignedModel
 
 
 class Assumption(SignedModel):
@@ -89,6 +89,36 @@ class RetrainedNetworkConstants(Constants):
     residual: Real | None = Field(description="Norm of the gradient that training left.")
     residual_of_a_row: Real | None = Field(description="Typical norm of the gradient of one row.")
     lambda_min: Real | None = Field(description="Smallest curvature found.")
+
+
+class RetrainedMember(SignedModel):
+    """A member of an ensemble that lost rows and was trained again."""
+
+    member: Count = Field(description="Its number before the deletion, from 0.")
+    rows_before: Count = Field(description="Rows of its shard before the deletion.")
+    rows_after: Count = Field(description="Rows it was trained on; with 0 it was dropped.")
+    seed: Count = Field(description="Seed of its training.")
+    iterations: Count = Field(description="Minibatches of its training.")
+
+
+class UnchangedMember(SignedModel):
+    """A member of an ensemble that had read none of the forgotten rows."""
+
+    member: Count = Field(description="Its number before the deletion, from 0.")
+    sha256: Sha256 = Field(description="SHA-256 of its parameters, float64, in the file before and in the one after.")
+
+
+class EnsembleConstants(Constants):
+    """Which members of an ensemble were trained again, by which recipe, and which are the same bytes as before."""
+
+    members_before: Count = Field(description="Members before the deletion.")
+    members_after: Count = Field(description="Members after it: those without rows were dropped.")
+    retrained: list[RetrainedMember] = Field(description="Members that lost rows.")
+    unchanged: list[UnchangedMember] = Field(description="All other members.")
+    epochs: Count = Field(description="Recipe: passes over a member's rows.")
+    batch_size: Count = Field(description="Recipe: rows in a minibatch.")
+    learning_rate: Real = Field(description="Recipe: first learning rate.")
+    prior_share: Real = Field(description="Recipe: power of the prior in a member's posterior.")
 
 
 class GaussianTheorem(SignedModel):
@@ -246,6 +276,7 @@ BoundConstants = Annotated[
     KantorovichConstants
     | NetworkConstants
     | RetrainedNetworkConstants
+    | EnsembleConstants
     | SampleConstants
     | TemperedConstants
     | ChainDiagnostics

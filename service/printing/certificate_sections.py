@@ -230,7 +230,9 @@ def _flatten(constants: Mapping[str, Any], prefix: str = "") -> tuple[tuple[str,
     rows: list[tuple[str, str]] = []
     for name, value in sorted(constants.items()):
         if isinstance(value, dict):
-            rows += _flatten(value, f"{name}.")
+            rows += _flatten(value, f"{prefix}{name}.")
+        elif isinstance(value, list):
+            rows += _flatten({f"{name}.{index}": item for index, item in enumerate(value)}, prefix)
         else:
             rows.append((show_hidden(prefix + name), format_number(value)))
     return tuple(rows)

@@ -85,7 +85,8 @@ T = TypeVar("T")
 Manifests: TypeAdapter[Manifest] = TypeAdapter(Manifest)
 PARTS = {
     "manifest": "JSON: name, family, posterior, config, policy; see `manifest` of `POST /api/v1/models/import`.",
-    "posterior": "safetensors: `mean` and `std` of variational parameters, or `samples` and `chain` of a sample set.",
+    "posterior": "safetensors: `mean` and `std` of variational parameters, `samples` and `chain` of a sample "
+    "set, or `members`, `seed`, `shard` and `recipe` of an ensemble.",
     "records": "safetensors: the training data `x`, one row per record (float64; float32 is allowed for networks). For "
     "regressions and networks the target is the last column.",
     "subjects": "JSON list: the subject of each row, in the order of the rows.",

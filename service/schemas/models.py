@@ -52,12 +52,17 @@ DatasetRoot = Annotated[
 ]
 
 
-_PLURALS: Mapping[str, str] = {"variational": "variational posteriors", "samples": "samples"}
+_PLURALS: Mapping[str, str] = {
+    "variational": "variational posteriors",
+    "samples": "samples",
+    "ensemble": "ensembles",
+}
 _OFFERED_RUNGS: Mapping[str, tuple[RungName, ...]] = {
     "variational posteriors": ("influence", "newton", "warm", "retrain"),
     "samples": ("influence", "newton", "reweight", "temper", "retrain"),
     "networks": ("influence", "warm", "retrain"),
     "samples of networks": ("influence", "reweight", "temper", "retrain"),
+    "ensembles": ("retrain",),
 }
 
 
@@ -98,6 +103,8 @@ class Policy(Strict):
         posteriors = _describe_posteriors(family, kind)
         if self.reference != DEFAULT_REFERENCE and kind != "samples":
             return f"{posteriors} have no stored draws: leave `reference` out, or ask for '{DEFAULT_REFERENCE}'"
+        if posteriors == "ensembles" and "retrain" not in self.rungs:
+            return "ensembles forget by training members again: allow the rung 'retrain'"
         if posteriors != "variational posteriors" and self.level != "estimated" and "retrain" not in self.rungs:
             return f"certificates of {posteriors} are estimated: ask for level 'estimated', or allow the rung 'retrain'"
         offered = _OFFERED_RUNGS[posteriors]
@@ -108,7 +115,7 @@ class Policy(Strict):
 
 
 def _describe_posteriors(family: str, kind: str) -> str:
-    if not is_network(family):
+    if not is_network(family) or kind == "ensemble":
         return _PLURALS[kind]
     return "samples of networks" if kind == "samples" else "networks"
 
@@ -121,7 +128,7 @@ class BaseManifest(Strict):
     posterior: PosteriorKind = Field(
         default="variational",
         description="Content of the file: `variational` parameters (`mean`, `std`), or `samples` of SGLD, SGHMC or "
-        "another chain (`samples`, `chain`).",
+        "another chain (`samples`, `chain`), or an `ensemble` of networks (`members`, `seed`, `shard`, `recipe`).",
     )
     device: Annotated[Device, CONVERTED] = Field(
         default=Device.CPU,
@@ -137,6 +144,12 @@ class BaseManifest(Strict):
     def plain_config(self) -> dict[str, Any]:
         config: dict[str, Any] = self.model_dump()["config"]
         return config
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> BaseManifest:
+        if self.posterior == "ensemble" and not is_network(self.family):
+            raise ValueError("posterior: only built-in networks have ensembles; register variational parameters")
+        return self
 
     @model_validator(mode="after")
     def _check_policy(self) -> BaseManifest:

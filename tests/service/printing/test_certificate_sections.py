@@ -115,6 +115,17 @@ def test_conditions_and_constants_are_printed_with_their_numbers() -> None:
     assert values["unevenness"] == "–"
 
 
+def test_constants_in_lists_are_printed_one_by_one() -> None:
+    members = {"retrained": [{"member": 3, "rows": 7}], "unchanged": [{"sha256": "ab"}, {"sha256": "cd"}]}
+    _, constants = tables_of(conditions_section(predicate(lambda content: content["bound"].update(constants=members))))
+    assert constants.rows == (
+        ("retrained.0.member", "3"),
+        ("retrained.0.rows", "7"),
+        ("unchanged.0.sha256", "ab"),
+        ("unchanged.1.sha256", "cd"),
+    )
+
+
 def test_constants_of_an_earlier_version_are_printed_under_their_names() -> None:
     earlier = predicate(lambda content: content["bound"].update(constants={"slope": 0.5, "inner": {"width": 2}}))
     _, constants = tables_of(conditions_section(earlier))

@@ -134,6 +134,16 @@ def test_a_policy_that_samples_of_networks_cannot_meet_is_refused(rung: str) -> 
         MANIFESTS.validate_python(manifest("mlp", posterior="samples", policy=policy))
 
 
+def test_ensembles_are_for_networks_and_need_the_rung_retrain() -> None:
+    policy = {"epsilon": 1e-6, "level": "retrained"}
+    assert MANIFESTS.validate_python(manifest("lenet5", posterior="ensemble", policy=policy)).posterior == "ensemble"
+    with pytest.raises(ValidationError, match="only built-in networks have ensembles"):
+        MANIFESTS.validate_python(manifest(posterior="ensemble", policy=policy))
+    without = {"epsilon": 1e-6, "level": "estimated", "rungs": ["influence"]}
+    with pytest.raises(ValidationError, match="ensembles forget by training members again: allow the rung 'retrain'"):
+        MANIFESTS.validate_python(manifest("lenet5", posterior="ensemble", policy=without))
+
+
 def test_a_variational_posterior_has_no_weights_to_change() -> None:
     with pytest.raises(ValidationError, match="variational posteriors have no rung 'reweight': allow influence"):
         MANIFESTS.validate_python(manifest(policy={"epsilon": 1e-3, "rungs": ["reweight"]}))
