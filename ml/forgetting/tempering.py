@@ -129,6 +129,22 @@ def temper(
     )
 
 
+def move_draws(
+    likelihood: Likelihood,
+    sample_set: SampleSet,
+    data: Tensor,
+    generator: torch.Generator,
+    stages: int,
+    config: TemperConfig = TemperConfig(),
+) -> SampleSet:
+    """Return the draws after the moves of that many stages with nothing removed: the control of `temper`."""
+    sampler = _Sampler(likelihood, data, data[:0], sample_set.chain, generator, config)
+    state = _Stage(sample_set.samples, sample_set.log_weights, sample_set.chain, removed=1.0)
+    for _ in range(stages):
+        state = sampler.move(state, state.samples)
+    return SampleSet(state.samples, sample_set.chain, sample_set.log_weights, sample_set.log_weights_error)
+
+
 def expected_row_passes(
     likelihood: Likelihood, before: SampleSet, data: Tensor, forgotten: Tensor, config: TemperConfig = TemperConfig()
 ) -> int:
@@ -189,10 +205,10 @@ class _Sampler:
             ess_path=(*state.ess_path, ess),
             row_passes=state.row_passes + len(pull) * len(self.group),
         )
-        after = self._move(weighed, state.samples[chosen])
+        after = self.move(weighed, state.samples[chosen])
         return replace(after, log_weights=torch.zeros_like(log_weights), ancestor=state.ancestor[chosen])
 
-    def _move(self, state: _Stage, samples: Tensor) -> _Stage:
+    def move(self, state: _Stage, samples: Tensor) -> _Stage:
         algorithm = self.config.algorithm
         if isinstance(algorithm, HMC):
             return self._move_exactly(state, samples, state.steps or algorithm.steps)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ml.certify.importance import relative_ess, weigh_unmoved
 from ml.certify.sample_readiness import diagnose_samples
 from ml.errors import InvalidInput, NumericalFailure
-from ml.forgetting.tempering import TemperConfig, expected_row_passes, sampling_row_passes, temper
+from ml.forgetting.tempering import TemperConfig, expected_row_passes, move_draws, sampling_row_passes, temper
 from ml.inference.chains import SAFE_BNN_SGLD, SAFE_HMC
 from ml.inference.hmc import HMC
 from ml.inference.sgld import SGLD, StepSize
@@ -152,6 +152,13 @@ def test_minibatches_move_the_draws_of_a_network_in_the_precision_of_its_rows() 
     after = temper(network, before, data, torch.arange(20), generator(), config).sample_set.samples
     mistaken = torch.stack([network.log_likelihood(draw, data[:20]) for draw in after])
     assert float(mistaken.exp().mean()) < 0.3
+
+
+def test_moves_with_nothing_removed_leave_the_posterior(rows: Tensor) -> None:
+    before = draws(rows)
+    after = move_draws(FAMILY, before, rows, generator(), stages=2)
+    assert float((after.samples - before.samples).abs().min()) > 0
+    assert diagnose_samples(FAMILY, after, rows).ok
 
 
 def test_tempering_gives_up_beyond_its_budget(rows: Tensor) -> None:
