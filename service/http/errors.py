@@ -82,6 +82,7 @@ TABLE: dict[type[Exception], Row] = {
     store.NotCancellable: Row(409, "not-cancellable", "Deletion no longer cancellable"),
     store.NothingToRetry: Row(409, "nothing-to-retry", "Nothing to retry"),
     store.NotReplaceable: Row(409, "not-replaceable", "Certificate not affected by a revoked key"),
+    store.NotRefreshable: Row(409, "not-refreshable", "Model without chains"),
     store.NotResendable: Row(409, "not-resendable", "Callback not dead"),
     store.Gone: Row(410, "gone", "Destroyed"),
     store.ArtifactDamaged: Row(410, "damaged", "File damaged"),
