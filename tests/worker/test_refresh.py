@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import uuid
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -124,7 +125,7 @@ def test_nothing_starts_with_even_draws_or_a_floor_of_zero(
     check_current(context, even)
     assert refresh_worn(context, even) is False
     worn = worn_model(settings, context)
-    switched_off = WorkerContext.open(settings.model_copy(update={"refresh_below": 0.0}))
+    switched_off = replace(context, settings=settings.model_copy(update={"refresh_below": 0.0}))
     assert refresh_worn(switched_off, worn) is False
     assert refresh_worn(context, uuid.uuid4()) is False
     with database.reading() as session:
