@@ -84,6 +84,10 @@ class Client:
         readiness: dict[str, Any] = model["readiness"]
         return readiness
 
+    def refresh(self, model_id: str) -> dict[str, Any]:
+        """Request that an idle worker continues the chains of a sample set; returns the refresh."""
+        return self._json("POST", f"/api/v1/models/{model_id}/refresh")
+
     def posterior(self, model_id: str) -> bytes:
         """Return the current posterior, as safetensors."""
         return self._send("GET", f"/api/v1/models/{model_id}/artifact").content

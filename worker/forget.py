@@ -33,7 +33,7 @@ from vocabulary.levels import DESTROYED
 from worker.context import WorkerContext
 from worker.failures import Failure, classify
 from worker.lease import Lease
-from worker.loading import LoadedModel, load_model
+from worker.loading import LoadedModel, draw_count, load_model
 
 CLAIM_LOCK_SECONDS = 1.0
 
@@ -132,6 +132,7 @@ def _process(context: WorkerContext, claim: Claim, lease: Lease) -> BatchResult:
         tree_after=DatasetTree.from_dataset(retained),
         device=lease.device,
         evidence=evidence,
+        draws=draw_count(outcome.posterior),
     )
 
 

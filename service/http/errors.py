@@ -83,6 +83,7 @@ TABLE: dict[type[Exception], Row] = {
     store.NothingToRetry: Row(409, "nothing-to-retry", "Nothing to retry"),
     store.NotDrawable: Row(409, "not-drawable", "Draws not available"),
     store.NotReplaceable: Row(409, "not-replaceable", "Certificate not affected by a revoked key"),
+    store.NotRefreshable: Row(409, "not-refreshable", "Model without chains"),
     store.NotResendable: Row(409, "not-resendable", "Callback not dead"),
     store.Gone: Row(410, "gone", "Destroyed"),
     store.ArtifactDamaged: Row(410, "damaged", "File damaged"),

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Body, Depends, Header, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter, ValidationError
+from sqlalchemy.orm import Session
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
@@ -17,14 +18,22 @@ from service.http.large_response import LargeResponse
 from service.http.strict_json import StrictRoute, read_json
 from service.intake.import_root import read_parts
 from service.intake.subject_stream import count_rows, read_subjects
-from service.resources import Engineer, ModelReader, Registrar, Resources, ResourcesDep, require_role
-from service.schemas.models import Manifest, ModelImport, ModelOut, ModelPage, Policy, model_out
+from service.resources import Engineer, ModelReader, Operator, Registrar, Resources, ResourcesDep, require_role
+from service.schemas.models import (
+    Manifest,
+    ModelImport,
+    ModelOut,
+    ModelPage,
+    Policy,
+    model_out,
+)
 from service.schemas.paging import WindowQuery, next_cursor
+from service.schemas.refreshes import RefreshOut, refresh_out
 from service.schemas.versions import VersionPage, version_out
 from service.store.access.identities import Identity
 from service.store.access.tokens import Caller
 from service.store.artifacts.folder import translate_disk_full
-from service.store.batches.doorbell import CHECK_TASK
+from service.store.batches.doorbell import CHECK_TASK, REFRESH_TASK
 from service.store.datasets.tensor_files import Content, map_file
 from service.store.errors import InvalidPolicy, InvalidRegistration
 from service.store.models import registry
@@ -37,7 +46,10 @@ from service.store.models.registry import (
     register,
     require_existing,
 )
+from service.store.refreshes import requests
+from service.store.refreshes.listing import latest_refreshes
 from service.store.states import Role
+from service.store.tables import Model
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"], route_class=StrictRoute)
 
@@ -129,7 +141,9 @@ def list_models(caller: ModelReader, resources: ResourcesDep, window: WindowQuer
     """Return each model with its current version."""
     with resources.database.reading() as session:
         page = registry.find_model_page(session, window, caller.limits.models)
-    return ModelPage(items=[model_out(*row) for row in page.items], next_cursor=next_cursor(page))
+        refreshes = latest_refreshes(session, [model.id for model, _ in page.items])
+    items = [model_out(model, version, refreshes.get(model.id)) for model, version in page.items]
+    return ModelPage(items=items, next_cursor=next_cursor(page))
 
 
 @router.post("", status_code=201, response_model=ModelOut, summary="Register a model", openapi_extra=MULTIPART)
@@ -187,7 +201,20 @@ def set_policy(model_id: uuid.UUID, body: PolicyBody, caller: PolicySetter, reso
         if conflict is not None:
             raise InvalidPolicy(conflict)
         model = change_policy(session, model_id, body.model_dump(), caller.name)
-        return model_out(model, last_version(session, model_id))
+        return _with_version(session, model)
+
+
+@router.post("/{model_id}/refresh", status_code=202, response_model=RefreshOut, summary="Request a refresh")
+def request_refresh(model_id: uuid.UUID, caller: Operator, resources: ResourcesDep) -> RefreshOut:
+    """Have an idle worker continue the chains of a sample set, whatever LETHE_REFRESH_BELOW says.
+
+    Deletions come first: one of this model ends the refresh. If one waits or runs already, that one is returned. A
+    refreshed version has the same records and even weights; no certificate is issued, since nobody was deleted.
+    """
+    with resources.database.writing() as session:
+        requested = refresh_out(requests.request_refresh(session, model_id, caller.name))
+    resources.ringer.ring([model_id], task=REFRESH_TASK)
+    return requested
 
 
 @router.head(
@@ -258,7 +285,12 @@ def matches_etag(if_none_match: str, etag: str) -> bool:
 
 def _model(resources: Resources, model_id: uuid.UUID) -> ModelOut:
     with resources.database.reading() as session:
-        return model_out(find_model(session, model_id), last_version(session, model_id))
+        return _with_version(session, find_model(session, model_id))
+
+
+def _with_version(session: Session, model: Model) -> ModelOut:
+    refreshes = latest_refreshes(session, [model.id])
+    return model_out(model, last_version(session, model.id), refreshes.get(model.id))
 
 
 def _current_posterior(resources: Resources, model_id: uuid.UUID) -> str:

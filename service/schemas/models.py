@@ -24,9 +24,10 @@ from pydantic import (
 )
 
 from service.schemas.fields import CONVERTED, Strict
+from service.schemas.refreshes import RefreshOut, refresh_out
 from service.store.canonical_json import canonical_json
 from service.store.states import Device
-from service.store.tables import Model, Version
+from service.store.tables import Model, Refresh, Version
 from vocabulary.families import (
     FAMILIES,
     BuiltInFamily,
@@ -269,6 +270,15 @@ class ModelOut(BaseModel):
         description="What deletions will get without retraining, how converged the posterior is and what would help. "
         "Null until a worker has checked it, seconds after registration, and once the model is destroyed."
     )
+    draws: int | None = Field(description="Draws of a sample set; null for other posteriors, and until it was checked.")
+    effective_draws: float | None = Field(
+        description="Even draws that they are worth with their weights. Deletions without retraining lower it; a "
+        "refresh restores it."
+    )
+    refresh: RefreshOut | None = Field(
+        description="Latest refresh: chains continued by an idle worker for draws with even weights. Null if none was "
+        "needed yet."
+    )
     created_at: datetime
     destroyed_at: datetime | None
 
@@ -278,8 +288,8 @@ class ModelPage(BaseModel):
     next_cursor: str | None
 
 
-def model_out(model: Model, version: Version) -> ModelOut:
-    """Return a model with its current version, or with its last if it was destroyed."""
+def model_out(model: Model, version: Version, refresh: Refresh | None) -> ModelOut:
+    """Return a model with its current version, or with its last if it was destroyed, and its latest refresh."""
     is_destroyed = model.destroyed_at is not None
     return ModelOut(
         id=model.id,
@@ -296,6 +306,9 @@ def model_out(model: Model, version: Version) -> ModelOut:
         posterior_sha256=version.posterior_digest,
         dataset_root=version.dataset_root,
         readiness=None if is_destroyed else version.readiness,
+        draws=version.draws,
+        effective_draws=version.effective_draws,
+        refresh=None if refresh is None else refresh_out(refresh),
         created_at=model.created_at,
         destroyed_at=model.destroyed_at,
     )

@@ -11,6 +11,7 @@ StoreError
 ├── NothingToRetry           no part of the deletion has failed
 ├── InvalidExtension         the regulation does not allow the deadline
 ├── InvalidLimits            a token of this role or name cannot have these limits
+├── NotRefreshable           the model has no chains to continue
 ├── NotResendable            the callback was delivered, or is still being sent
 ├── NotDrawable              the model has no draws to pick, or not as many
 ├── NotReplaceable           verifiers accept the certificate, or it cannot be issued again
@@ -71,6 +72,10 @@ class InvalidExtension(StoreError):
 
 
 class InvalidLimits(StoreError):
+    pass
+
+
+class NotRefreshable(StoreError):
     pass
 
 

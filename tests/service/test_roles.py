@@ -52,6 +52,7 @@ TABLE: dict[tuple[str, str], set[Role] | None] = {
     ("GET", "/api/v1/models/{model_id}"): {O, A, E},
     ("GET", "/api/v1/models/{model_id}/versions"): {O, A, E},
     ("PUT", "/api/v1/models/{model_id}/policy"): {O, E},
+    ("POST", "/api/v1/models/{model_id}/refresh"): {O},
     ("GET", "/api/v1/models/{model_id}/artifact"): {E},
     ("HEAD", "/api/v1/models/{model_id}/artifact"): {E},
     ("GET", "/api/v1/models/{model_id}/draws"): {E},

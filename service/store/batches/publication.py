@@ -25,7 +25,7 @@ from service.store.deletions.bodies import delete_bodies
 from service.store.deletions.lifecycle import refresh
 from service.store.dialect import allow_long_work
 from service.store.errors import PolicyMissed
-from service.store.models.registry import current_version
+from service.store.models.registry import DrawCount, count_draws, current_version
 from service.store.signing.keys import require_active
 from service.store.signing.statements import StatementSigner
 from service.store.states import BatchStatus
@@ -47,6 +47,8 @@ class BatchResult:
     tree_after: DatasetTree
     device: str
     evidence: Evidence
+    draws: DrawCount | None = None
+    """Of a sample set."""
 
     @property
     def digests(self) -> tuple[str, str]:
@@ -148,6 +150,7 @@ def _add_version(session: Session, before: Version, result: BatchResult) -> Vers
         record_count=result.tree_after.records,
         created_at=before.superseded_at,
     )
+    count_draws(after, result.draws)
     session.add(after)
     for digest in result.digests:
         adopt(session, after.model_id, digest)

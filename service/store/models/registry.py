@@ -49,6 +49,14 @@ class Registration:
 
 
 @dataclass(frozen=True)
+class DrawCount:
+    """Draws of a sample set, and the number of even draws that they are worth with their weights."""
+
+    total: int
+    effective: float
+
+
+@dataclass(frozen=True)
 class VersionView:
     version: Version
     posterior: Artifact
@@ -178,8 +186,21 @@ def versions_without_readiness(session: Session, model_id: uuid.UUID | None = No
     return session.scalars(query if model_id is None else query.where(Version.model_id == model_id)).all()
 
 
-def record_readiness(session: Session, version_id: uuid.UUID, readiness: dict[str, Any]) -> None:
-    session.get_one(Version, version_id).readiness = readiness
+def record_readiness(
+    session: Session,
+    version_id: uuid.UUID,
+    readiness: dict[str, Any],
+    draws: DrawCount | None = None,
+) -> None:
+    """Record a worker's check of a version; of a sample set, with its draws."""
+    version = session.get_one(Version, version_id)
+    version.readiness = readiness
+    count_draws(version, draws)
+
+
+def count_draws(version: Version, draws: DrawCount | None) -> None:
+    """Set the columns of a version that count its draws."""
+    version.draws, version.effective_draws = (draws.total, draws.effective) if draws is not None else (None, None)
 
 
 def _add_model(
