@@ -48,10 +48,14 @@ def configure_continued(network: Network, rows: int, chains: int, draws_per_chai
 
 
 def sample_network(
-    network: Network, data: Tensor, generator: torch.Generator, on_step: OnStep | None = None
+    network: Network,
+    data: Tensor,
+    generator: torch.Generator,
+    on_step: OnStep | None = None,
+    config: Chains | None = None,
 ) -> Sampled:
     """Sample a network's posterior from scratch. `on_step` gets the iteration and the step size."""
-    config = configure(network, len(data))
+    config = config or configure(network, len(data))
     starts = _starts(network, config, generator).to(data.device)
     return sample(network, data.float(), starts, config, generator, on_step)
 
@@ -71,9 +75,13 @@ def continue_chains(
 
 def expected_row_passes(network: Network, rows: int) -> int:
     """Return about how many row passes `sample_network` takes."""
-    config = configure(network, rows)
-    per_iteration = rows * _expected_steps(network, rows) if config.batch_size is None else config.batch_size
-    return config.count * config.iterations * per_iteration
+    return count_row_passes(configure(network, rows), rows)
+
+
+def count_row_passes(config: Chains, rows: int) -> int:
+    """Return about how many row passes these chains take on so many rows."""
+    steps = config.algorithm.steps if isinstance(config.algorithm, PriorHMC) else 1
+    return config.count * config.iterations * steps * (config.batch_size or rows)
 
 
 def _expected_steps(network: Network, rows: int) -> int:

@@ -20,11 +20,12 @@ from torch import Tensor
 from ml.certify.network_resampled import certify_resampled_network
 from ml.certify.samples import CertifiedSamples, certify_moved, certify_reweighted, describe_wear
 from ml.errors import NumericalFailure
-from ml.forgetting.network import SAMPLES_RECIPE, forget_network_samples
+from ml.forgetting.network import DEFAULT_RECIPE, forget_network_samples
 from ml.forgetting.retained import retained_rows_of_samples
 from ml.forgetting.samples import MovedSamples
-from ml.inference.chains import SAFE_BNN_SGLD, Chains, sample
+from ml.inference.chains import Chains
 from ml.inference.diagnostics import Diagnostics
+from ml.inference.network_chains import configure, count_row_passes, sample_network
 from ml.inference.network_diagnostics import diagnose_network
 from ml.ladder.climb import Candidate, OnProgress, OnStep, Outcome, Progress, Rung, climb, conclude
 from ml.ladder.policy import Policy
@@ -34,8 +35,8 @@ from vocabulary.rungs import RungName
 
 _SEED = 0
 _PASSES_PER_GRADIENT = 3
-# Descent after the shift would go on with training, which is not forgetting.
-_SHIFT_ONLY = replace(SAMPLES_RECIPE, large_share=1.0)
+# Descent after the shift is for groups too large for weights.
+_SHIFT_ONLY = replace(DEFAULT_RECIPE, large_share=1.0)
 
 _Samples = Candidate[SampleSet]
 
@@ -48,17 +49,19 @@ def forget(
     policy: Policy,
     on_progress: OnProgress | None = None,
     on_step: OnStep | None = None,
-    chains: Chains = SAFE_BNN_SGLD,
+    chains: Chains | None = None,
 ) -> Outcome[SampleSet]:
     """Remove the rows at positions `forgotten` of `data`: climb until `policy` is met or its rungs are used up.
 
-    Certificates of weights are estimates, so a policy that requires "proved" leaves nothing but new `chains`. The
-    residual of a step is the estimated divergence from the reference, in nats.
+    Certificates of weights are estimates, so a policy that requires "proved" leaves nothing but new `chains`, by
+    default those that suit the size of the network and its rows. The residual of a step is the estimated divergence
+    from the reference, in nats.
     """
     progress = Progress(policy.seconds, on_progress, on_step)
     retained = retained_rows_of_samples(network, posterior.samples, data, forgotten)
     progress.report("diagnostics", 0.0)
     diagnostics = diagnose_network(network, posterior, data, reach=policy.epsilon)
+    chains = chains or configure(network, len(retained))
     ladder = _Ladder(network, posterior, data, forgotten, retained, policy, progress, diagnostics, chains)
     candidate, records = climb(ladder.rungs(), policy, progress, strongest="estimated")
     return conclude(candidate, records, policy, progress)
@@ -113,23 +116,21 @@ class _Ladder:
         return self._weighed("reweight", certified)
 
     def retrain(self, _: _Samples | None) -> _Samples:
-        start, generator = self.network.initial(_SEED).mean, torch.Generator().manual_seed(_SEED)
-        drawn = sample(self.network, self.retained, start, self._affordable_chains, generator)
-        diagnostics = diagnose_network(self.network, drawn.sample_set, self.retained)
-        self.progress.step("retrain", self.chains.iterations, 0.0)
-        certificate = certify_resampled_network(diagnostics, len(self.retained))
-        return Candidate(posterior=drawn.sample_set, certificate=certificate, steps=self.chains.iterations)
-
-    @property
-    def _affordable_chains(self) -> Chains:
-        """The chains, with batches of at most all rows."""
-        size = self.chains.batch_size
-        return self.chains if size is None else replace(self.chains, batch_size=min(size, len(self.retained)))
+        total = self.chains.iterations
+        drawn = sample_network(
+            self.network,
+            self.retained,
+            torch.Generator().manual_seed(_SEED),
+            lambda iteration, _: self.progress.report("retrain", iteration / total),
+            self.chains,
+        )
+        self.progress.step("retrain", total, 0.0)
+        certificate = certify_resampled_network(drawn.diagnostics, len(self.retained))
+        return Candidate(posterior=drawn.sample_set, certificate=certificate, steps=total)
 
     def _check_cost(self, passes: int) -> None:
         """Raise NumericalFailure if this many passes cost more than new chains would."""
-        chains = self._affordable_chains
-        anew = _PASSES_PER_GRADIENT * chains.count * chains.iterations * (chains.batch_size or len(self.retained))
+        anew = _PASSES_PER_GRADIENT * count_row_passes(self.chains, len(self.retained))
         if passes > anew:
             raise NumericalFailure(
                 f"not taken: weights of moved draws need {passes:.2g} passes of a row through the network, new chains "
