@@ -139,6 +139,12 @@ def diagnose(
     )
 
 
+def least_undetectable(parameters: int, draws: int) -> float:
+    """Return the divergence in nats that so many draws of a model with symmetries cannot exclude, at best."""
+    panel = len(_checked_parameters(parameters))
+    return stein.least_undetectable(panel, draws) * parameters / panel
+
+
 def evenly_spaced_draws(draws: Tensor, count: int) -> Tensor:
     """Return `count` evenly spaced draws of each chain, the last draw among them."""
     length = draws.shape[1]

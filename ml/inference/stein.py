@@ -189,6 +189,11 @@ def typical_undetectable(checked: CheckedDraws, exact: bool) -> float:
     return 0.5 * largest_noncentrality(float(squares), 2 * len(mean.value), _CONFIDENCE) * float(error)
 
 
+def least_undetectable(parameters: int, draws: int) -> float:
+    """Return what `typical_undetectable` is for independent draws of a Gaussian with exact gradients, at best."""
+    return 0.5 * largest_noncentrality(0.0, 2 * parameters, _CONFIDENCE) / draws
+
+
 def _worst(deviations: Tensor, mean: MeanEstimate) -> Check:
     """Return the largest of some deviations, with the limit for as many tests."""
     sizes = deviations.abs()

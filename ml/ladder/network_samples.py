@@ -58,7 +58,7 @@ def forget(
     progress = Progress(policy.seconds, on_progress, on_step)
     retained = retained_rows_of_samples(network, posterior.samples, data, forgotten)
     progress.report("diagnostics", 0.0)
-    diagnostics = diagnose_network(network, posterior, data, thorough=False)
+    diagnostics = diagnose_network(network, posterior, data, reach=policy.epsilon)
     ladder = _Ladder(network, posterior, data, forgotten, retained, policy, progress, diagnostics, chains)
     candidate, records = climb(ladder.rungs(), policy, progress, strongest="estimated")
     return conclude(candidate, records, policy, progress)

@@ -22,7 +22,7 @@ FORGOTTEN = torch.arange(1)
 
 
 def certify(sample_set: SampleSet, reference: Reference, posterior_limit: float = math.inf) -> Certificate:
-    diagnostics = diagnose_network(NETWORK, sample_set, rows(), thorough=False)
+    diagnostics = diagnose_network(NETWORK, sample_set, rows(), reach=10.0)
     certified = certify_reweighted(
         NETWORK, sample_set, rows(), FORGOTTEN, diagnostics, 0.0, 0, reference, posterior_limit
     )

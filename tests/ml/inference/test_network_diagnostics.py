@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ml.inference import network_diagnostics
+from ml.inference.diagnostics import least_undetectable
 from ml.inference.network_diagnostics import diagnose_network
 from ml.models.potential import Potential
 from ml.posteriors.sample_set import SampleSet
@@ -56,7 +57,7 @@ def test_gradients_that_tell_nothing_do_not_pass(monkeypatch: pytest.MonkeyPatch
 
 def test_draws_that_fail_in_function_space_need_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_diagnostics, "_gradients", None)
-    diagnostics = diagnose_network(NETWORK, unmixed(), rows(), thorough=False)
+    diagnostics = diagnose_network(NETWORK, unmixed(), rows(), reach=10.0)
     assert not diagnostics.ok
     assert math.isnan(diagnostics.mean_gradient)
     assert diagnostics.undetectable == math.inf
@@ -66,3 +67,12 @@ def test_rows_may_be_stored_in_float32() -> None:
     single = diagnose_network(NETWORK, draws(), rows().float())
     assert single.ok
     assert single.width == pytest.approx(diagnose_network(NETWORK, draws(), rows()).width, abs=1e-3)
+
+
+def test_an_epsilon_that_no_gradient_could_show_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    least = least_undetectable(NETWORK.parameter_count, 1200)
+    assert least <= diagnose_network(NETWORK, draws(), rows()).undetectable < 3 * least
+    monkeypatch.setattr(network_diagnostics, "_gradients", None)
+    warning = diagnose_network(NETWORK, draws(), rows(), reach=0.9 * least).warning
+    assert warning is not None
+    assert "for the reference 'stored draws'" in warning
