@@ -20,7 +20,7 @@ from ml.certify.sample_readiness import check_samples
 from ml.errors import InvalidInput
 from ml.inference.network_training import converge_means
 from ml.inference.variational import train
-from ml.ladder import network, samples, variational
+from ml.ladder import network, network_samples, samples, variational
 from ml.ladder.climb import OnProgress, OnStep, Outcome
 from ml.ladder.policy import Policy
 from ml.ladder.variational_readiness import check_variational
@@ -95,7 +95,7 @@ class _Kind:
 
 def _kind(model: Model, posterior: Posterior) -> _Kind:
     if isinstance(posterior, SampleSet):
-        return _SAMPLES
+        return _NETWORK_SAMPLES if isinstance(model, Network) else _SAMPLES
     return _NETWORK if isinstance(model, Network) else _VARIATIONAL
 
 
@@ -124,4 +124,5 @@ def _polish_network(
 
 _VARIATIONAL = _Kind(variational.forget, check_variational, _polish_variational)
 _SAMPLES = _Kind(samples.forget, check_samples, _polish_samples)
+_NETWORK_SAMPLES = _Kind(network_samples.forget, check_samples, _polish_samples)
 _NETWORK = _Kind(network.forget, check_network, _polish_network)

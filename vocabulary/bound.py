@@ -101,7 +101,19 @@ class GaussianTheorem(SignedModel):
 class SampleConstants(Constants):
     """Constants of an estimate for a sample set, from the importance weights of all deletions since it was drawn."""
 
-    may_be_absent = frozenset({"reading", "chi_square", "undetectable"})
+    may_be_absent = frozenset(
+        {
+            "reading",
+            "chi_square",
+            "undetectable",
+            "s_r_hat",
+            "s_ess",
+            "panel_r_hat",
+            "panel_ess",
+            "independent_draws",
+            "effective_parameters",
+        }
+    )
 
     n_before: Count = Field(description="Rows before forgetting.")
     draws: Count = Field(description="Samples that were weighed.")
@@ -126,6 +138,40 @@ class SampleConstants(Constants):
     chain_ess: Real | None = Field(description="Effective sample size of those chains.")
     chain_width: Real | None = Field(description="Width of those chains relative to the posterior's.")
     gaussian: GaussianTheorem | None = Field(description="A second view; null for models too large for it.")
+    s_r_hat: Real | Earlier | None = Field(
+        default=None,
+        description="R-hat of the log-likelihood of all rows forgotten since the chains drew. This and what follows is "
+        "null where the parameters themselves are checked.",
+    )
+    s_ess: Real | Earlier | None = Field(default=None, description="Effective sample size of that log-likelihood.")
+    panel_r_hat: Real | Earlier | None = Field(
+        default=None, description="R-hat of the log-likelihood of a row, the worst of a panel of rows."
+    )
+    panel_ess: Real | Earlier | None = Field(
+        default=None, description="Effective sample size of such a log-likelihood, the smallest of the panel."
+    )
+    independent_draws: Real | Earlier | None = Field(
+        default=None, description="Number of independent draws that the weights are worth: N of the bound."
+    )
+    effective_parameters: Real | Earlier | None = Field(
+        default=None,
+        description="How much the log-likelihoods vary between draws, as a number of parameters that the rows inform.",
+    )
+
+
+class FunctionMixing(SignedModel):
+    """Mixing of a network's chains, judged by the log-likelihoods of a random panel of rows."""
+
+    rows: Count = Field(description="Rows of the panel.")
+    chains: Count = Field(description="Chains that were compared.")
+    r_hat: Real | None = Field(description="R-hat of the worst row.")
+    r_hat_limit: Real | None = Field(description="Limit of `r_hat`.")
+    typical_r_hat: Real | None = Field(description="R-hat of the row in the middle.")
+    ess: Real | None = Field(description="Effective sample size of the worst row.")
+    effective_parameters: Real | None = Field(
+        description="How much the log-likelihoods vary between draws, as a number of parameters that the rows inform."
+    )
+    distinct_draws: Count = Field(description="Draws that differ from each other.")
 
 
 class TemperedConstants(Constants):
@@ -154,7 +200,15 @@ class ChainDiagnostics(Constants):
     """Diagnostics of chains that were run again on the retained rows."""
 
     may_be_absent = frozenset(
-        {"mean_gradient", "mean_gradient_limit", "virial", "virial_limit", "worst_parameter", "undetectable"}
+        {
+            "mean_gradient",
+            "mean_gradient_limit",
+            "virial",
+            "virial_limit",
+            "worst_parameter",
+            "undetectable",
+            "functions",
+        }
     )
 
     r_hat: Real | None = Field(description="R-hat of the chains.")
@@ -176,6 +230,10 @@ class ChainDiagnostics(Constants):
         description="The largest divergence, in nats, that these checks could not exclude (95 %) given the draws.",
     )
     warning: str | None = Field(description="Complaint of the diagnostics; null if they passed.")
+    functions: FunctionMixing | Earlier | None = Field(
+        default=None,
+        description="Of a network: the mixing of its predictions, of which `r_hat` and `ess` are the worst; else null.",
+    )
 
 
 class EarlierConstants(Constants):
@@ -226,7 +284,8 @@ class Bound(SignedModel):
     reference_kind: Reference | None = Field(
         default=None,
         description="Of a sample set: `posterior`, or the weaker `stored draws`, where the law of the stored draws is "
-        "taken as given. Null for other posteriors, absent in earlier certificates.",
+        "taken as given. Null for other posteriors, and for a network's draws made anew that are not shown to be "
+        "draws of the posterior; absent in earlier certificates.",
     )
     direction: str | Earlier = Field(default=None, description="Which divergence, or excess, epsilon is about.")
     n_retained: Count | Earlier = Field(default=None, description="Rows that were retained.")
