@@ -2,6 +2,7 @@
 
     influence   the paper's map: one shift of all draws, with importance weights, where these can be afforded
     reweight    the draws stay; their weights divide the likelihood of the forgotten rows out
+    temper      weights in stages, each followed by steps of HMC on all rows: for small networks
     retrain     chains on the retained rows, from a start that no row has influenced
 
 Weights of moved draws need the likelihood of every row at every draw. That may cost more than new chains: then the rung
@@ -19,10 +20,12 @@ from torch import Tensor
 
 from ml.certify.network_resampled import certify_resampled_network
 from ml.certify.samples import CertifiedSamples, certify_moved, certify_reweighted, describe_wear
+from ml.certify.tempered import certify_tempered
 from ml.errors import NumericalFailure
-from ml.forgetting.network import SAMPLES_RECIPE, forget_network_samples
+from ml.forgetting.network import DEFAULT_RECIPE, forget_network_samples
 from ml.forgetting.retained import retained_rows_of_samples
 from ml.forgetting.samples import MovedSamples
+from ml.forgetting.tempering import TemperConfig, expected_row_passes, sampling_row_passes, temper
 from ml.inference.chains import SAFE_BNN_SGLD, Chains, sample
 from ml.inference.diagnostics import Diagnostics
 from ml.inference.network_diagnostics import diagnose_network
@@ -34,8 +37,8 @@ from vocabulary.rungs import RungName
 
 _SEED = 0
 _PASSES_PER_GRADIENT = 3
-# Descent after the shift would go on with training, which is not forgetting.
-_SHIFT_ONLY = replace(SAMPLES_RECIPE, large_share=1.0)
+# Descent after the shift has no weights.
+_SHIFT_ONLY = replace(DEFAULT_RECIPE, large_share=1.0)
 
 _Samples = Candidate[SampleSet]
 
@@ -77,7 +80,12 @@ class _Ladder:
     chains: Chains
 
     def rungs(self) -> dict[RungName, Rung[_Samples]]:
-        return {"influence": self.influence, "reweight": self.reweight, "retrain": self.retrain}
+        return {
+            "influence": self.influence,
+            "reweight": self.reweight,
+            "temper": self.temper,
+            "retrain": self.retrain,
+        }
 
     def influence(self, _: _Samples | None) -> _Samples:
         """Shift all draws. Nothing is tried that could not be certified: the weights suppose draws of the posterior."""
@@ -111,6 +119,35 @@ class _Ladder:
             posterior_limit=self.policy.epsilon,
         )
         return self._weighed("reweight", certified)
+
+    def temper(self, _: _Samples | None) -> _Samples:
+        """Temper by exact moves, if that is cheaper than new chains and its draws could pass for the posterior's."""
+        if self.diagnostics.warning is not None:
+            raise NumericalFailure(
+                f"tempered draws are certified as draws of the posterior only: {self.diagnostics.warning}"
+            )
+        expected = expected_row_passes(self.network, self.before, self.data, self.forgotten)
+        affordable = sampling_row_passes(self._affordable_chains, len(self.retained))
+        if expected > affordable:
+            raise NumericalFailure(
+                f"not taken: tempering needs {expected:.2g} gradients of a row, new chains {affordable:.2g}: allow the "
+                "rung retrain"
+            )
+        generator, config = torch.Generator().manual_seed(_SEED), TemperConfig(max_row_passes=affordable)
+        tempered = temper(
+            self.network,
+            self.before,
+            self.data,
+            self.forgotten,
+            generator,
+            config,
+            lambda _, removed: self.progress.report("temper", removed),
+        )
+        diagnostics = diagnose_network(self.network, tempered.sample_set, self.retained)
+        certificate = certify_tempered(tempered, diagnostics, len(self.data), len(self.retained))
+        self.progress.step("temper", tempered.stages, certificate.constants.picked)
+        failure = "; ".join(certificate.reasons) or None
+        return Candidate(posterior=tempered.sample_set, certificate=certificate, steps=tempered.stages, failure=failure)
 
     def retrain(self, _: _Samples | None) -> _Samples:
         start, generator = self.network.initial(_SEED).mean, torch.Generator().manual_seed(_SEED)
