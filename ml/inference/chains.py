@@ -104,6 +104,11 @@ class Chains:
     def draws_per_chain(self) -> int:
         return sum(self.is_draw(iteration) for iteration in range(1, self.iterations + 1))
 
+    def row_passes(self, rows: int) -> int:
+        """Return the gradients of a row that the chains take on so many rows, diagnostics not counted."""
+        steps = self.algorithm.steps if isinstance(self.algorithm, HMC | PriorHMC) else 1
+        return self.count * self.iterations * steps * min(self.batch_size or rows, rows)
+
     def is_draw(self, iteration: int) -> bool:
         """Return whether the iterate is kept; the first iteration is 1."""
         after_burn_in = iteration - self.burn_in

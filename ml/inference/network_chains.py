@@ -73,17 +73,6 @@ def continue_chains(
     return sample(network, data.float(), positions, config, generator, on_step)
 
 
-def expected_row_passes(network: Network, rows: int) -> int:
-    """Return about how many row passes `sample_network` takes."""
-    return count_row_passes(configure(network, rows), rows)
-
-
-def count_row_passes(config: Chains, rows: int) -> int:
-    """Return about how many row passes these chains take on so many rows."""
-    steps = config.algorithm.steps if isinstance(config.algorithm, PriorHMC) else 1
-    return config.count * config.iterations * steps * (config.batch_size or rows)
-
-
 def _expected_steps(network: Network, rows: int) -> int:
     return math.ceil(_STEPS * network.prior_std * math.sqrt(rows))
 

@@ -2,6 +2,7 @@
 
     influence   the paper's map: one shift of all draws, with importance weights, where these can be afforded
     reweight    the draws stay; their weights divide the likelihood of the forgotten rows out
+    temper      weights in stages, each followed by steps of HMC on all rows: for small networks
     retrain     chains on the retained rows, from a start that no row has influenced
 
 Weights of moved draws need the likelihood of every row at every draw. That may cost more than new chains: then the rung
@@ -19,13 +20,15 @@ from torch import Tensor
 
 from ml.certify.network_resampled import certify_resampled_network
 from ml.certify.samples import CertifiedSamples, certify_moved, certify_reweighted, describe_wear
+from ml.certify.tempered import certify_tempered
 from ml.errors import NumericalFailure
 from ml.forgetting.network import DEFAULT_RECIPE, forget_network_samples
 from ml.forgetting.retained import retained_rows_of_samples
 from ml.forgetting.samples import MovedSamples
+from ml.forgetting.tempering import TemperConfig, expected_row_passes, temper
 from ml.inference.chains import Chains
 from ml.inference.diagnostics import Diagnostics
-from ml.inference.network_chains import configure, count_row_passes, sample_network
+from ml.inference.network_chains import configure, sample_network
 from ml.inference.network_diagnostics import diagnose_network
 from ml.ladder.climb import Candidate, OnProgress, OnStep, Outcome, Progress, Rung, climb, conclude
 from ml.ladder.policy import Policy
@@ -80,7 +83,12 @@ class _Ladder:
     chains: Chains
 
     def rungs(self) -> dict[RungName, Rung[_Samples]]:
-        return {"influence": self.influence, "reweight": self.reweight, "retrain": self.retrain}
+        return {
+            "influence": self.influence,
+            "reweight": self.reweight,
+            "temper": self.temper,
+            "retrain": self.retrain,
+        }
 
     def influence(self, _: _Samples | None) -> _Samples:
         """Shift all draws. Nothing is tried that could not be certified: the weights suppose draws of the posterior."""
@@ -115,6 +123,35 @@ class _Ladder:
         )
         return self._weighed("reweight", certified)
 
+    def temper(self, _: _Samples | None) -> _Samples:
+        """Temper by exact moves, if that is cheaper than new chains and its draws could pass for the posterior's."""
+        if self.diagnostics.warning is not None:
+            raise NumericalFailure(
+                f"tempered draws are certified as draws of the posterior only: {self.diagnostics.warning}"
+            )
+        expected = expected_row_passes(self.network, self.before, self.data, self.forgotten)
+        affordable = self.chains.row_passes(len(self.retained))
+        if expected > affordable:
+            raise NumericalFailure(
+                f"not taken: tempering needs {expected:.2g} gradients of a row, new chains {affordable:.2g}: allow the "
+                "rung retrain"
+            )
+        generator, config = torch.Generator().manual_seed(_SEED), TemperConfig(max_row_passes=affordable)
+        tempered = temper(
+            self.network,
+            self.before,
+            self.data,
+            self.forgotten,
+            generator,
+            config,
+            lambda _, removed: self.progress.report("temper", removed),
+        )
+        diagnostics = diagnose_network(self.network, tempered.sample_set, self.retained)
+        certificate = certify_tempered(tempered, diagnostics, len(self.data), len(self.retained))
+        self.progress.step("temper", tempered.stages, certificate.constants.picked)
+        failure = "; ".join(certificate.reasons) or None
+        return Candidate(posterior=tempered.sample_set, certificate=certificate, steps=tempered.stages, failure=failure)
+
     def retrain(self, _: _Samples | None) -> _Samples:
         total = self.chains.iterations
         drawn = sample_network(
@@ -130,7 +167,7 @@ class _Ladder:
 
     def _check_cost(self, passes: int) -> None:
         """Raise NumericalFailure if this many passes cost more than new chains would."""
-        anew = _PASSES_PER_GRADIENT * count_row_passes(self.chains, len(self.retained))
+        anew = _PASSES_PER_GRADIENT * self.chains.row_passes(len(self.retained))
         if passes > anew:
             raise NumericalFailure(
                 f"not taken: weights of moved draws need {passes:.2g} passes of a row through the network, new chains "

@@ -36,7 +36,7 @@ from ml.certify.tempered import certify_tempered
 from ml.errors import NumericalFailure
 from ml.forgetting.retained import retained_rows_of_samples
 from ml.forgetting.samples import MovedSamples, affine_map, affine_map_matrix_free
-from ml.forgetting.tempering import TemperConfig, expected_row_passes, sampling_row_passes, temper
+from ml.forgetting.tempering import TemperConfig, expected_row_passes, temper
 from ml.inference.chains import SAFE_HMC, Sampled, sample
 from ml.inference.diagnostics import Diagnostics
 from ml.ladder.climb import Candidate, OnProgress, OnStep, Outcome, Progress, Rung, climb, conclude
@@ -129,7 +129,7 @@ class _Ladder:
     def temper(self, _: _Samples | None) -> _Samples:
         """Temper if that is cheaper than new chains, in gradients of a row at a draw."""
         expected = expected_row_passes(self.likelihood, self.before, self.data, self.forgotten)
-        affordable = sampling_row_passes(SAFE_HMC, len(self.retained))
+        affordable = SAFE_HMC.row_passes(len(self.retained))
         if expected > affordable:
             raise NumericalFailure(
                 f"tempering would take {expected:.2g} gradients of a row, new chains {affordable:.2g}: not tried"

@@ -71,6 +71,29 @@ def test_draws_of_another_law_are_not_moved() -> None:
         forget(NETWORK, scaled(2.0), rows(), FORGOTTEN, policy)
 
 
+def test_a_group_is_tempered_by_exact_moves() -> None:
+    policy = Policy(1.0, level="estimated", rungs=("temper",))
+    steps: list[Step] = []
+    long = replace(SHORT, iterations=10_000)
+    outcome = forget(NETWORK, draws(), rows(), torch.arange(4), policy, on_step=steps.append, chains=long)
+    assert (outcome.certificate.level, outcome.certificate.reference_kind) == ("estimated", "posterior")
+    assert not bool(outcome.posterior.log_weights.any())
+    assert not bool((outcome.posterior.samples == draws().samples).all(1).any())
+    assert [(step.rung, step.step) for step in steps] == [("temper", outcome.certificate.constants.stages)]
+
+
+def test_tempering_that_costs_more_than_new_chains_is_not_taken() -> None:
+    policy = Policy(1.0, level="estimated", rungs=("temper",))
+    with pytest.raises(NumericalFailure, match=r"not taken: tempering needs .* new chains"):
+        forget(NETWORK, draws(), rows(), torch.arange(4), policy, chains=SHORT)
+
+
+def test_draws_of_another_law_are_not_tempered() -> None:
+    policy = Policy(1.0, level="estimated", rungs=("temper",), reference="stored draws")
+    with pytest.raises(NumericalFailure, match="certified as draws of the posterior only"):
+        forget(NETWORK, scaled(2.0), rows(), ONE, policy)
+
+
 def test_new_chains_start_where_no_row_has_been() -> None:
     """Draws before the deletion do not matter: those of other chains lead to the same ones."""
     policy = Policy(1e-3, level="retrained", rungs=("retrain",))
