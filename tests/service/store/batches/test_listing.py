@@ -44,7 +44,7 @@ def test_a_job_lists_its_deletions_also_after_another_batch_claimed_them(
     second = claim(database, model_id)
     with database.reading() as session:
         job = find_job(session, first.batch_id)
-        assert (job.batch.status, job.deletion_count, job.deletion_ids) == ("failed", 3, deletion_ids)
+        assert (job.work.status, job.deletion_count, job.deletion_ids) == ("failed", 3, deletion_ids)
         counts = {view.work.id: view.deletion_count for view in find_job_page(session, JobFilter(), Window(10)).items}
         assert counts == {first.batch_id: 3, second.batch_id: 2}
         monkeypatch.setattr(listing, "MOST_DELETIONS_SHOWN", 2)
