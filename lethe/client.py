@@ -84,9 +84,20 @@ class Client:
         readiness: dict[str, Any] = model["readiness"]
         return readiness
 
+    def refresh(self, model_id: str) -> dict[str, Any]:
+        """Request that an idle worker continues the chains of a sample set; returns the refresh."""
+        return self._json("POST", f"/api/v1/models/{model_id}/refresh")
+
     def posterior(self, model_id: str) -> bytes:
         """Return the current posterior, as safetensors."""
         return self._send("GET", f"/api/v1/models/{model_id}/artifact").content
+
+    def draws(self, model_id: str, count: int, seed: int = 0) -> bytes:
+        """Return draws of the current sample set, picked by weight, as safetensors without the weights.
+
+        Hand these to those who serve predictions: the weights of the whole posterior reveal the forgotten rows.
+        """
+        return self._send("GET", f"/api/v1/models/{model_id}/draws", params={"count": count, "seed": seed}).content
 
     def delete(
         self,

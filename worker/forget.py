@@ -33,7 +33,7 @@ from vocabulary.levels import DESTROYED
 from worker.context import WorkerContext
 from worker.failures import Failure, classify
 from worker.lease import Lease
-from worker.loading import LoadedModel, load_model
+from worker.loading import LoadedModel, draw_count, load_model
 
 CLAIM_LOCK_SECONDS = 1.0
 
@@ -132,6 +132,7 @@ def _process(context: WorkerContext, claim: Claim, lease: Lease) -> BatchResult:
         tree_after=DatasetTree.from_dataset(retained),
         device=lease.device,
         evidence=evidence,
+        draws=draw_count(outcome.posterior),
     )
 
 
@@ -151,6 +152,7 @@ def _collect_evidence(loaded: LoadedModel, forgotten: Tensor, outcome: ml.Outcom
         epsilon,
         loaded.never_seen,
         reading=get_reading(outcome.certificate),
+        reference=outcome.certificate.reference_kind,
     )
     worst = effects.membership.worst
     return Evidence(

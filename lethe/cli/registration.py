@@ -1,4 +1,4 @@
-"""`lethe model`: check, polish and register models."""
+"""`lethe model`: check, polish, register and refresh models."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from lethe.cli.options import (
     ManifestFile,
     PosteriorFile,
     RecordsFile,
+    SubjectsFile,
     Token,
     TokenFolder,
     Url,
 )
 from lethe.cli.output import out, print_result
 
-models = typer.Typer(help="Check, polish and register models.", no_args_is_help=True)
+models = typer.Typer(help="Check, polish, register and refresh models.", no_args_is_help=True)
 
 
 @models.command("check")
@@ -72,9 +73,7 @@ def register(
     manifest: ManifestFile,
     posterior: PosteriorFile,
     records: RecordsFile,
-    subjects: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="JSON list: the identity that owns each row.")
-    ],
+    subjects: SubjectsFile,
     never_seen: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="safetensors: rows that were not trained on.")
     ] = None,
@@ -97,6 +96,26 @@ def register(
         with Console(stderr=True).status("waiting for a worker to check it"):
             readiness = client.readiness(model["id"])
     print_result({**model, "readiness": readiness}, [model["id"], *_describe(readiness)], as_json)
+
+
+@models.command("refresh")
+def refresh(
+    model_id: Annotated[str, typer.Argument(help="Id of the model, as `lethe model register` printed it.")],
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    data_dir: TokenFolder = DEFAULT_DATA_DIR,
+    as_json: AsJson = False,
+) -> None:
+    """Have an idle worker continue the chains of a sample set, so that its draws have even weights again.
+
+    Workers do so by themselves below the share of draws in LETHE_REFRESH_BELOW. Deletions come first.
+    """
+    from lethe.cli.connection import connect
+
+    with connect(url, token, data_dir, "operator") as client:
+        requested = client.refresh(model_id)
+    lines = [f"{requested['status']}: GET /api/v1/jobs/{requested['id']} and the model show its progress"]
+    print_result(requested, lines, as_json)
 
 
 def _describe(readiness: dict[str, Any]) -> list[str]:

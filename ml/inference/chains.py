@@ -41,7 +41,7 @@ _MAX_BATCHED_PARAMETERS = 5_000
 _CHECKED_DRAWS = 500
 _CHECKED_ROWS = 4096
 _SAMPLING_PER_CHECK = 15
-_MIN_DRAWS_PER_CHAIN = 4  # R̂ splits each chain in two, and a variance needs two
+MIN_DRAWS_PER_CHAIN = 4  # R̂ splits each chain in two, and a variance needs two
 
 OnStep = Callable[[int, float], None]
 Algorithm = SGLD | SGHMC | HMC | PriorHMC
@@ -74,7 +74,7 @@ class Chains:
         ):
             if value < minimum:
                 raise InvalidInput(f"{name} is {value}: pass at least {minimum}")
-        if self.draws_per_chain < _MIN_DRAWS_PER_CHAIN:
+        if self.draws_per_chain < MIN_DRAWS_PER_CHAIN:
             raise InvalidInput(
                 f"{self.draws_per_chain} draws of each chain would remain: raise iterations, or lower burn_in"
             )
@@ -180,6 +180,23 @@ def sample(
     return Sampled(_sample_set(draws), diagnostics, moves / (config.iterations - config.burn_in))
 
 
+def continue_chains(
+    likelihood: Likelihood, data: Tensor, thetas: Tensor, origin: Tensor, config: Chains, generator: torch.Generator
+) -> Iterator[Tensor]:
+    """Yield θ of all chains after each of `config.iterations`, from one θ for each on, a row of `thetas`.
+
+    `origin` is where the coordinates of preconditioned chains are looked for. Nothing is burnt in or thinned here.
+    """
+    _check(likelihood, data, origin, config)
+    coordinates = _coordinates(likelihood, data, origin, config)
+    energy = coordinates.pull_back(_energy(likelihood, data, config.batch_size, generator))
+    starts = coordinates.position(thetas)
+    for iteration, position in enumerate(_walk(config, energy, starts, len(data), generator), 1):
+        theta = coordinates.theta(position)
+        _check_size(theta, origin, config, iteration)
+        yield theta
+
+
 def _walk(config: Chains, energy: Energy, starts: Tensor, rows: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Yield the positions of the chains at each iteration."""
     algorithm, curvature = config.algorithm, float(rows) if config.preconditioned else 0.0
@@ -209,6 +226,10 @@ class _Coordinates:
 
     def theta(self, position: Tensor) -> Tensor:
         return position if self.basis is None else self.origin + position @ self.basis
+
+    def position(self, theta: Tensor) -> Tensor:
+        """Return ψ, of which `theta` is the inverse."""
+        return theta if self.basis is None else torch.linalg.solve(self.basis, theta - self.origin, left=False)
 
     def pull_back(self, energy: Energy) -> Energy:
         """Return U and ∇_ψ U as a function of ψ, from U and ∇_θ U as a function of θ."""

@@ -24,11 +24,13 @@ from service.store.dialect import CLOCK
 from service.store.errors import LeaseLost
 from service.store.models.policies import required_policy
 from service.store.models.registry import current_version
+from service.store.refreshes.ending import abandon_refresh
 from service.store.states import BatchStatus, DeletionStatus
 from service.store.tables import Batch, Deletion, DeletionRecord, DeletionSubject, DeletionTarget, Model, Record
 from vocabulary.bound import Rung
 from vocabulary.families import records_needed
 
+DELETIONS_FIRST = "deletions of the model came first"
 WORKER_SILENT = "the worker stopped answering before it finished"
 LONGEST_BACKOFF = timedelta(minutes=10)
 
@@ -190,6 +192,8 @@ def _begin(
     )
     session.add(batch)
     model.turn += 1
+    # Its chains know the people whom the batch forgets.
+    abandon_refresh(session, model.id, worker, DELETIONS_FIRST)
     session.flush()
     for target in targets:
         target.status, target.batch_id, target.failure = DeletionStatus.RUNNING, batch.id, None

@@ -31,7 +31,7 @@ def fail(database: Database, claimed: Claim) -> None:
 
 def batch_ids(database: Database, criteria: JobFilter) -> list[uuid.UUID]:
     with database.reading() as session:
-        return [view.batch.id for view in find_job_page(session, criteria, Window(10)).items]
+        return [view.work.id for view in find_job_page(session, criteria, Window(10)).items]
 
 
 def test_a_job_lists_its_deletions_also_after_another_batch_claimed_them(
@@ -45,7 +45,7 @@ def test_a_job_lists_its_deletions_also_after_another_batch_claimed_them(
     with database.reading() as session:
         job = find_job(session, first.batch_id)
         assert (job.batch.status, job.deletion_count, job.deletion_ids) == ("failed", 3, deletion_ids)
-        counts = {view.batch.id: view.deletion_count for view in find_job_page(session, JobFilter(), Window(10)).items}
+        counts = {view.work.id: view.deletion_count for view in find_job_page(session, JobFilter(), Window(10)).items}
         assert counts == {first.batch_id: 3, second.batch_id: 2}
         monkeypatch.setattr(listing, "MOST_DELETIONS_SHOWN", 2)
         job = find_job(session, first.batch_id)
@@ -72,7 +72,7 @@ def test_jobs_are_paged(settings: Settings, database: Database) -> None:
     with database.reading() as session:
         first = find_job_page(session, JobFilter(), Window(2))
         second = find_job_page(session, JobFilter(), Window(2, first.end))
-    assert [view.batch.id for view in (*first.items, *second.items)] == claimed[::-1]
+    assert [view.work.id for view in (*first.items, *second.items)] == claimed[::-1]
     assert (len(first.items), second.end) == (2, None)
 
 
