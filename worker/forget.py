@@ -152,6 +152,7 @@ def _collect_evidence(loaded: LoadedModel, forgotten: Tensor, outcome: ml.Outcom
         epsilon,
         loaded.never_seen,
         reading=get_reading(outcome.certificate),
+        reference=outcome.certificate.reference_kind,
     )
     worst = effects.membership.worst
     return Evidence(

@@ -4,6 +4,8 @@
     v_{t+1} = (1 - α_t) v_t - η_t ∇Ũ(θ_t) + N(0, 2 α_t η_t)        v_0 ~ N(0, η_0)
     η_t = scale · t^(-power) / n,   α_t = α_0 √(η_t / η_0)         (η decays by c, α by √c)
 
+Where η_t is cyclical, α_t = α_0: the velocity, of variance η_t, must lose its energy as fast as η_t falls.
+
 The gradient is taken before θ moves, so a step adds energy. With k = ηλ on a Gaussian of curvature λ, and with exact
 gradients, the variance of θ is (1/λ) · α(2 - α + k) / ((α - k)(2 - α + k/2)), stable only for k < α. If λ is
 known, noise smaller by that factor makes the variance exact.
@@ -48,6 +50,8 @@ class SGHMC:
             raise InvalidInput(f"friction is {self.friction}: pass a number between 0 and 1, such as 0.4")
 
     def friction_at(self, iteration: int) -> float:
+        if isinstance(self.step_size, Cyclical):
+            return self.friction
         return self.friction * math.sqrt(self.step_size.at(iteration, 1) / self.step_size.at(1, 1))
 
     def variance_inflation(self, iteration: int, rows: int, curvature: float) -> float:

@@ -22,6 +22,7 @@ from ml.certify.network.retrained import certify_retrained_network
 from ml.errors import InvalidInput
 from ml.forgetting.network import DEFAULT_RECIPE, forget_network
 from ml.forgetting.retained import retained_rows
+from ml.forgetting.tilted_energy import tilt
 from ml.inference.averaged_descent import SAFE_AVERAGED_DESCENT, AveragedDescent, average_descent
 from ml.inference.bayes_by_backprop import SAFE_BNN, BayesByBackprop
 from ml.inference.network_training import train_to_convergence
@@ -94,7 +95,8 @@ class _Ladder:
     def warm(self, below: _Weights | None) -> _Weights:
         start, total = self.before if below is None else below.posterior, self.descent.iterations
         generator = torch.Generator().manual_seed(_DESCENT_SEED)
-        energy = self._tilted(start.mean - self.before.mean)
+        draws = frozen_draws(self.before, DEFAULT_RECIPE.draws, seed=0)
+        energy = tilt(NetworkEnergy(self.network, self.data, draws), start.mean - self.before.mean, self.forgotten)
         drift = average_descent(energy, generator, self.descent, lambda i: self.progress.report("warm", i / total))
         return self._estimated("warm", MeanFieldGaussian(start.mean + drift, start.std), total)
 
@@ -117,21 +119,3 @@ class _Ladder:
         certificate = certify_network(self.network, self.before, after, self.data, self.forgotten, generator)
         self.progress.step(rung, steps, certificate.constants.gradient)
         return Candidate(posterior=after, certificate=certificate, steps=steps, solver=solver)
-
-    def _tilted(self, drift: Tensor) -> _Tilted:
-        """Return the tilted energy around the stored posterior's draws, moved by `drift`."""
-        draws, origin = frozen_draws(self.before, DEFAULT_RECIPE.draws, seed=0), torch.zeros_like(drift)
-        pull = NetworkEnergy(self.network, self.data, draws).misfit_gradient(origin, self.forgotten)
-        every_row = torch.arange(len(self.retained), device=self.retained.device)
-        slope = NetworkEnergy(self.network, self.retained, draws).gradient(origin, every_row)
-        return _Tilted(self.network, self.retained, draws + drift, slope + pull)
-
-
-@dataclass(frozen=True, eq=False)
-class _Tilted(NetworkEnergy):
-    """F̃(Δ) = F(Δ, R) - (∇F(0, R) + g)ᵀΔ of `ml.forgetting.network`; the draws may include a part of Δ already."""
-
-    tilt: Tensor
-
-    def estimate(self, drift: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
-        return super().estimate(drift, batch_size, generator) - self.tilt.to(drift.dtype).dot(drift)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ml.errors import InvalidInput
+from ml.inference.cyclical import Cyclical
 from ml.inference.sghmc import SGHMC, Motion, step
 from ml.inference.sgld import StepSize
 
@@ -17,6 +18,21 @@ def test_the_friction_decays_with_the_square_root_of_the_step() -> None:
     assert sghmc.friction_at(10) == pytest.approx(0.4 * 10**-0.075, rel=1e-14)
     decay = sghmc.step_size.at(1000, 7) / sghmc.step_size.at(1, 7)
     assert sghmc.friction_at(1000) / 0.4 == pytest.approx(math.sqrt(decay), rel=1e-14)
+
+
+def test_the_friction_of_cyclical_steps_is_constant() -> None:
+    """The velocity keeps up with the steps: wherever the cycle is, it has the variance of a constant step, about η.
+
+    On a Gaussian of curvature λ that is 2/(2 - α) ηλ times the variance of θ.
+    """
+    sghmc = SGHMC(Cyclical(0.02, length=200, exploration=0.5), friction=0.2, symplectic=True)
+    assert {sghmc.friction_at(t) for t in (1, 100, 200, 333)} == {0.2}
+    start = torch.zeros(20_000, 1, dtype=torch.float64)
+    thetas = list(islice(sghmc.walk(lambda t: 4 * t, start, 1, torch.Generator().manual_seed(0)), 400))
+    for t in (250, 300, 350):
+        velocity = thetas[t + 1] - thetas[t]
+        expected = 2 / 1.8 * sghmc.step_size.at(t, 1) * sghmc.variance_inflation(t, 1, 4.0)
+        assert float(velocity.var()) == pytest.approx(expected, rel=0.08)
 
 
 def test_the_recursion_of_the_paper() -> None:
