@@ -5,8 +5,8 @@
     not posterior   draws of another model, twice as wide, half as wide, a set that memorised the forgotten rows:
                     refused against the posterior. They have a law of their own: a policy may ask for that one.
 
-Each trial spoils another set of right draws and forgets two rows, under a policy that nothing but the checks can refuse.
-The right draws are judged as well: a check that refuses everything would pass this test.
+Each trial spoils another set of right draws and forgets two rows, under a policy that only the checks can refuse. The
+right draws are judged as well: a check that refuses everything would pass this test.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ def sample(
     return Sampled(sample_set, diagnostics, moves / (config.iterations - config.burn_in))
 
 
-def continue_chains(
+def walk_chains(
     likelihood: Likelihood, data: Tensor, thetas: Tensor, origin: Tensor, config: Chains, generator: torch.Generator
 ) -> Iterator[Tensor]:
     """Yield θ of all chains after each of `config.iterations`, from one θ for each on, a row of `thetas`.
