@@ -15,6 +15,7 @@ from torch import Tensor
 import ml
 from ml.kinds import gains_from_threads
 from service.store.artifacts.store import ArtifactStore
+from service.store.batches.lifecycle import Claim
 from service.store.datasets.dataset import Dataset, load_dataset
 
 SMALL_DATASET = 1_000_000
@@ -54,6 +55,12 @@ def load_model(
         torch.from_numpy(dataset.arrays["x"]).to(device),
         never_seen,
     )
+
+
+def load_claimed(artifacts: ArtifactStore, claim: Claim) -> LoadedModel:
+    """Load the version that a batch replaces."""
+    digests = claim.posterior_digest, claim.dataset_digest, claim.never_seen_digest
+    return load_model(artifacts, claim.model_id, claim.family, claim.posterior_kind, claim.config, *digests)
 
 
 def _threads(model: ml.Model, dataset: Dataset) -> int:
