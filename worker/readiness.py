@@ -32,7 +32,7 @@ def _readiness(context: WorkerContext, model: Model, version: Version) -> dict[s
     try:
         digests = version.posterior_digest, version.dataset_digest
         loaded = load_model(context.artifacts, model.id, model.family, model.posterior_kind, model.config, *digests)
-        return ml.readiness(loaded.model, loaded.posterior, loaded.rows).to_dict()
+        return ml.readiness(loaded.model, loaded.posterior, loaded.rows, model.policy["epsilon"]).to_dict()
     except ml.ForgettingError as error:
         return _not_ready(str(error))
     except Exception as error:

@@ -34,7 +34,7 @@ from ml.forgetting.retained import retained_positions, retained_rows, retained_r
 from ml.inference.averaged_descent import AveragedDescent, average_descent
 from ml.models.checks import check_count
 from ml.models.network import Network
-from ml.models.network_energy import FROZEN_DRAWS, NetworkEnergy, frozen_draws
+from ml.models.network_energy import FROZEN_DRAWS, NetworkEnergy, frozen_energy
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 from ml.solvers import DampedSystem, Solution
@@ -121,7 +121,7 @@ def forget_network(
     network.check_posterior(posterior)
     network.check_data(data)
     network.check_data(retained_rows(data, forgotten))
-    energy = NetworkEnergy(network, data, frozen_draws(posterior, recipe.draws, seed=0))
+    energy = frozen_energy(network, posterior, data, recipe.draws)
     precision = posterior.std.square().reciprocal()
     step = influence_step(energy, precision, forgotten, generator, recipe)
     drift = descend(energy, step.drift, forgotten, generator, recipe)
@@ -178,7 +178,7 @@ def descend(
         return drift
     retained = retained_rows(energy.data, forgotten)
     return drift + average_descent(
-        NetworkEnergy(energy.network, retained, energy.draws + drift), generator, recipe.descent
+        NetworkEnergy(energy.network, retained, energy.draws + drift, energy.reads), generator, recipe.descent
     )
 
 

@@ -9,7 +9,7 @@ from vocabulary.families import NETWORK_PRIOR_STD, ActivationName
 
 @dataclass(frozen=True)
 class LeNet5(Network):
-    """Two 5×5 convolutions, each with 2×2 max-pooling and the activation, then three dense layers: 61,706 parameters."""
+    """Two 5×5 convolutions, each with 2×2 max-pooling and activation, then three dense layers: 61,706 parameters."""
 
     prior_std: float = NETWORK_PRIOR_STD
     activation: ActivationName = "relu"
