@@ -2,7 +2,7 @@
 
 The truth is E_R log(1 + (w-1)/N), which bounds KL(reference ‖ a draw picked by its weight), or KL(draws ‖ reference)
 for draws that are read as they are: in closed form or by quadrature for regressions (`coverage`), over thousands of
-exact draws for networks (`network_truth`). Of a network, N is the number of independent draws that all its chains
+exact draws for networks (`network_particles`). Of a network, N is the number of independent draws that all its chains
 together are worth.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from benchmarks.certificates.coverage import GROUPS, REWEIGHT, run_case
 from benchmarks.certificates.coverage_summary import CoverageReport, Trial, summarise
-from benchmarks.certificates.network_truth import draw_particles, run_chains
+from benchmarks.certificates.network_particles import draw_particles, run_chains
 from ml.certify.certificate import Certificate
 from ml.certify.importance import weigh_unmoved
 from ml.certify.samples import certify_reweighted, get_reading

@@ -21,7 +21,7 @@ from torch import Tensor
 import ml
 from benchmarks.certificates.coverage import draw_regression, sample_posterior
 from benchmarks.certificates.coverage_any import NETWORK, draw_network_rows, split_chains
-from benchmarks.certificates.network_truth import draw_particles, run_chains
+from benchmarks.certificates.network_particles import draw_particles, run_chains
 from ml.errors import ForgettingError
 from ml.posteriors.sample_set import SampleSet
 from vocabulary.references import REFERENCES, Reference
