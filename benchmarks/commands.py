@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -138,15 +139,48 @@ def bench_listing(
         out.print(show(timings))
 
 
+class CoverageFamily(StrEnum):
+    SAMPLES = "samples"
+    NETWORK = "network"
+
+
+_QUICK_TRIALS = {CoverageFamily.SAMPLES: 20, CoverageFamily.NETWORK: 8}
+
+
 @bench.command("coverage")
 def bench_coverage(
+    family: Annotated[
+        CoverageFamily,
+        typer.Option(help="samples: linear and logistic sample sets. network: variational perceptrons."),
+    ] = CoverageFamily.SAMPLES,
     trials: Annotated[
-        int, typer.Option(min=1, help="Sequences of deletions from linear and logistic sample sets.")
+        int, typer.Option(min=1, help="Sequences of deletions from sample sets, or deletions from networks.")
     ] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the data, the chains and every deletion.")] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="A few trials, of less than a minute.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check the intervals of sample-set certificates: the share that covers the truth, and the share refused."""
+    """Check estimated certificates against computed truths: the share that covers, and the share refused."""
+    trials = _QUICK_TRIALS[family] if quick else trials
+    if family is CoverageFamily.NETWORK:
+        _report_network_coverage(trials, seed, as_json)
+    else:
+        _report_sample_coverage(trials, seed, as_json)
+
+
+def _report_network_coverage(trials: int, seed: int, as_json: bool) -> None:
+    from benchmarks.certificates.report import bench_network_coverage, show_network_coverage
+
+    coverage = bench_network_coverage(trials, seed)
+    if as_json:
+        typer.echo(json.dumps(coverage.to_dict()))
+        return
+    out.print(show_network_coverage(coverage))
+    covered = "none" if coverage.coverage is None else f"{coverage.coverage:.1%} cover the network's own excess"
+    out.print(f"{coverage.issued} estimates were issued: {covered}. {coverage.refused} were refused.", highlight=False)
+
+
+def _report_sample_coverage(trials: int, seed: int, as_json: bool) -> None:
     from benchmarks.certificates.report import bench_coverage as measure
     from benchmarks.certificates.report import show_coverage
 

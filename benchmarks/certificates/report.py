@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from rich.table import Table
 
-from benchmarks.certificates import certify, certify_figure, coverage
+from benchmarks.certificates import certify, certify_figure, coverage, network_coverage
 from benchmarks.certificates.coverage_summary import CoverageReport
 from lethe.progress import stages
 from ml.errors import InvalidInput
@@ -46,6 +46,22 @@ def bench_coverage(trials: int, seed: int) -> CoverageReport:
     torch.set_num_threads(1)
     with stages() as bar:
         return coverage.coverage(trials, seed, bar("sample sets"))
+
+
+def bench_network_coverage(trials: int, seed: int) -> network_coverage.NetworkCoverage:
+    torch.set_num_threads(1)
+    with stages() as bar:
+        return network_coverage.network_coverage(trials, seed, bar("networks"))
+
+
+def show_network_coverage(report: network_coverage.NetworkCoverage) -> Table:
+    table = Table(title="Estimates that cover the network's own excess, by kind of network and group")
+    for heading in ("factor", "value", "issued", "covered", "coverage", "refused"):
+        table.add_column(heading, justify="left" if heading in ("factor", "value") else "right")
+    for row in report.strata:
+        share = "" if row.coverage is None else f"{row.coverage:.1%}"
+        table.add_row(row.factor, row.value, str(row.issued), str(row.covered), share, str(row.refused))
+    return table
 
 
 def show_coverage(report: CoverageReport) -> Table:
