@@ -17,6 +17,16 @@ paper = typer.Typer(help="Reproduce the paper's experiments and compare them wit
 bench = typer.Typer(help="Measure Lethe against a named baseline in the same run.", no_args_is_help=True)
 
 out = Console()
+
+
+class CoverageFamily(StrEnum):
+    """Sample sets of regressions, moved and weighted; sample sets of any model, by weights alone; networks."""
+
+    SAMPLES = "samples"
+    SAMPLES_ANY = "samples-any"
+    NETWORK = "network"
+
+
 NetworkFolder = Annotated[
     Path,
     typer.Option("--out", help="Folder for trained networks, results and figures. Finished parts are not run again."),
@@ -29,6 +39,8 @@ FashionFolder = Annotated[
         show_default=False,
     ),
 ]
+_QUICK_SEQUENCES = 14
+_QUICK_DELETIONS = 8
 Quick = Annotated[bool, typer.Option("--quick", help="Train LeNet-5 for one minute only.")]
 
 
@@ -139,33 +151,27 @@ def bench_listing(
         out.print(show(timings))
 
 
-class CoverageFamily(StrEnum):
-    SAMPLES = "samples"
-    NETWORK = "network"
-
-
-_QUICK_TRIALS = {CoverageFamily.SAMPLES: 20, CoverageFamily.NETWORK: 8}
-
-
 @bench.command("coverage")
 def bench_coverage(
     family: Annotated[
         CoverageFamily,
-        typer.Option(help="samples: linear and logistic sample sets. network: variational perceptrons."),
+        typer.Option(
+            help="samples: sequences of deletions from regressions. samples-any: single deletions by weights alone, "
+            "from linear, logistic and tiny network models. network: variational perceptrons."
+        ),
     ] = CoverageFamily.SAMPLES,
-    trials: Annotated[
-        int, typer.Option(min=1, help="Sequences of deletions from sample sets, or deletions from networks.")
-    ] = 200,
+    trials: Annotated[int, typer.Option(min=1, help="Trials; of each model where there are several.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the data, the chains and every deletion.")] = 3,
     quick: Annotated[bool, typer.Option("--quick", help="A few trials, of less than a minute.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check estimated certificates against computed truths: the share that covers, and the share refused."""
-    trials = _QUICK_TRIALS[family] if quick else trials
     if family is CoverageFamily.NETWORK:
-        _report_network_coverage(trials, seed, as_json)
+        _report_network_coverage(_QUICK_DELETIONS if quick else trials, seed, as_json)
+    elif family is CoverageFamily.SAMPLES_ANY:
+        _report_coverage_any(trials, seed, quick, as_json)
     else:
-        _report_sample_coverage(trials, seed, as_json)
+        _report_sample_coverage(_QUICK_SEQUENCES if quick else trials, seed, as_json)
 
 
 def _report_network_coverage(trials: int, seed: int, as_json: bool) -> None:
@@ -178,6 +184,16 @@ def _report_network_coverage(trials: int, seed: int, as_json: bool) -> None:
     out.print(show_network_coverage(coverage))
     covered = "none" if coverage.coverage is None else f"{coverage.coverage:.1%} cover the network's own excess"
     out.print(f"{coverage.issued} estimates were issued: {covered}. {coverage.refused} were refused.", highlight=False)
+
+
+def _report_coverage_any(trials: int, seed: int, quick: bool, as_json: bool) -> None:
+    from benchmarks.certificates.report import bench_coverage_any, show_coverage_any
+
+    content = bench_coverage_any(trials, seed, quick)
+    if as_json:
+        typer.echo(json.dumps(content))
+    else:
+        out.print(show_coverage_any(content))
 
 
 def _report_sample_coverage(trials: int, seed: int, as_json: bool) -> None:
@@ -196,6 +212,34 @@ def _report_sample_coverage(trials: int, seed: int, as_json: bool) -> None:
     else:
         out.print(show_coverage(coverage))
         out.print(*lines, sep="\n", highlight=False)
+
+
+@bench.command("sabotage")
+def bench_sabotage(
+    sets: Annotated[
+        int, typer.Option(min=1, help="Nonsense sets, of a tiny network and of logistic regressions.")
+    ] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of every set.")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="Some sets only, of about a minute.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check that nonsense is refused: copies of one point, chains that never mixed, draws of another model, and more.
+
+    Takes about five minutes on one core.
+    """
+    from benchmarks.certificates.report import bench_sabotage as measure
+    from benchmarks.certificates.report import show_sabotage
+
+    content = measure(sets, seed, quick)
+    if as_json:
+        typer.echo(json.dumps(content))
+    else:
+        out.print(show_sabotage(content))
+        line = (
+            f"{content['certified']} of {content['sets']} nonsense sets were certified, and "
+            f"{content['right_certified']} of {content['right_sets']} right ones."
+        )
+        out.print(line, highlight=False)
 
 
 @bench.command("audit")
