@@ -390,9 +390,15 @@ def paper_bnn(
         bool,
         typer.Option("--short", help="One seed, three sizes, short training. Takes about an hour on one core."),
     ] = False,
-    case: Annotated[str, typer.Option(help="Cases, separated by commas.")] = "lenet-vi,lenet-sgld,lenet-sghmc",
+    digits: Annotated[
+        bool,
+        typer.Option("--digits", help="A perceptron on digits in place of LeNet-5. Takes about two minutes."),
+    ] = False,
+    case: Annotated[
+        str | None, typer.Option(help="Cases, separated by commas. Default: all three.", show_default=False)
+    ] = None,
     removed: Annotated[
-        str | None, typer.Option(help="Numbers of T-shirts to remove, separated by commas. Default: 64 to 6,000.")
+        str | None, typer.Option(help="Numbers of rows to remove, separated by commas. Default: 64 to 6,000 T-shirts.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Models to train. Default: 5.")] = None,
     data: FashionFolder = None,
@@ -404,15 +410,17 @@ def paper_bnn(
     """
     from dataclasses import replace
 
-    from benchmarks.paper.bnn import FULL, QUICK, SHORT
+    from benchmarks.paper import bnn
     from benchmarks.paper.report import run_bnn
     from ml.errors import InvalidInput
 
-    plan = QUICK if quick else SHORT if short else FULL
+    form = "digits" if digits else "quick" if quick else "short" if short else None
+    plan = {None: bnn.FULL, "short": bnn.SHORT, "quick": bnn.QUICK, "digits": bnn.DIGITS}[form]
+    cases = case.split(",") if case else list(bnn.DIGITS_CASES if digits else bnn.CASES)
     try:
         sizes = tuple(int(size) for size in removed.split(",")) if removed else plan.removed
         plan = replace(plan, removed=sizes, seeds=seeds or plan.seeds)
-        run_bnn(_results_folder(folder, quick, short), plan, case.split(","), data, out)
+        run_bnn(_results_folder(folder, form), plan, cases, data, out)
     except (InvalidInput, ValueError) as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -421,9 +429,9 @@ def _networks(folder: Path, quick: bool, data: Path | None) -> Networks:
     from benchmarks.forgetting import Networks
     from benchmarks.paper.bnn import FULL, QUICK
 
-    return Networks(_results_folder(folder, quick), QUICK if quick else FULL, data)
+    return Networks(_results_folder(folder, "quick" if quick else None), QUICK if quick else FULL, data)
 
 
-def _results_folder(folder: Path, quick: bool, short: bool = False) -> Path:
-    """Return separate folders for quick and short runs: briefly trained models are never reused for a full run."""
-    return folder / "quick" if quick else folder / "short" if short else folder
+def _results_folder(folder: Path, form: str | None) -> Path:
+    """Return a folder for each form: briefly trained models are never reused for a full run."""
+    return folder if form is None else folder / form
