@@ -20,7 +20,7 @@ from torch import Tensor
 from ml.certify.network_resampled import certify_resampled_network
 from ml.certify.samples import CertifiedSamples, certify_moved, certify_reweighted, describe_wear
 from ml.errors import NumericalFailure
-from ml.forgetting.network import SAMPLES_RECIPE, forget_network_samples
+from ml.forgetting.network import DEFAULT_RECIPE, forget_network_samples
 from ml.forgetting.retained import retained_rows_of_samples
 from ml.forgetting.samples import MovedSamples
 from ml.inference.chains import SAFE_BNN_SGLD, Chains, sample
@@ -35,7 +35,7 @@ from vocabulary.rungs import RungName
 _SEED = 0
 _PASSES_PER_GRADIENT = 3
 # Descent after the shift would go on with training, which is not forgetting.
-_SHIFT_ONLY = replace(SAMPLES_RECIPE, large_share=1.0)
+_SHIFT_ONLY = replace(DEFAULT_RECIPE, large_share=1.0)
 
 _Samples = Candidate[SampleSet]
 
