@@ -15,6 +15,8 @@ import httpx
 TERMINAL = ("completed", "failed", "cancelled")
 POLL_SECONDS = 0.2
 KEYS = "lethe-keys.json"
+REGISTRATION_SECONDS = 600.0
+"""Hundreds of megabytes are checked and hashed before the service answers."""
 
 Content = bytes | IO[bytes]
 
@@ -66,12 +68,12 @@ class Client:
         }
         if never_seen is not None:
             files["never_seen"] = never_seen
-        return self._json("POST", "/api/v1/models", files=files)
+        return self._json("POST", "/api/v1/models", files=files, timeout=REGISTRATION_SECONDS)
 
     def import_model(self, manifest: Mapping[str, Any], location: Mapping[str, str]) -> dict[str, Any]:
         """Register a model from files on the server; `location` has their paths relative to its import root."""
         body = {"manifest": dict(manifest), "location": dict(location)}
-        return self._json("POST", "/api/v1/models/import", json=body)
+        return self._json("POST", "/api/v1/models/import", json=body, timeout=REGISTRATION_SECONDS)
 
     def model(self, model_id: str) -> dict[str, Any]:
         return self._json("GET", f"/api/v1/models/{model_id}")

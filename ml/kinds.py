@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from ml.certify.ensemble import check_ensemble
-from ml.certify.network.readiness import check_network
 from ml.certify.readiness import Readiness
 from ml.certify.sample_readiness import check_samples
 from ml.errors import InvalidInput
@@ -25,6 +24,7 @@ from ml.inference.variational import train
 from ml.ladder import ensemble, network, network_samples, samples, variational
 from ml.ladder.climb import OnProgress, OnStep, Outcome
 from ml.ladder.ensemble import TrainMembers
+from ml.ladder.network_readiness import check_network
 from ml.ladder.policy import Policy
 from ml.ladder.variational_readiness import check_variational
 from ml.models import Model
@@ -67,9 +67,15 @@ def forget(
     return _kind(model, posterior).forget(*arguments)
 
 
-def readiness(model: Model, posterior: Posterior, data: Tensor) -> Readiness:
-    """Report which certificates a posterior allows now, and how to improve them."""
-    return _kind(model, posterior).readiness(model, posterior, data)
+def readiness(model: Model, posterior: Posterior, data: Tensor, epsilon: float | None = None) -> Readiness:
+    """Report which certificates a posterior allows now, and how to improve them.
+
+    `epsilon` is the policy's. A network is ready if restarts find nothing lower than it would notice.
+    """
+    kind = _kind(model, posterior)
+    if kind is _NETWORK:
+        return kind.readiness(model, posterior, data, epsilon)
+    return kind.readiness(model, posterior, data)
 
 
 def polish(

@@ -57,18 +57,32 @@ class KantorovichConstants(Constants):
 class NetworkConstants(Constants):
     """Constants of an estimate for a network."""
 
-    excess: Real | None = Field(description="Excess of the linearised network on the sampled rows, in nats.")
+    may_be_absent = frozenset({"softer", "deviation", "linearised", "rounding", "reads", "steps"})
+
+    excess: Real | None = Field(
+        description="How far the network's own energy fell in the descent from the posterior, in nats; until 2026-11: "
+        "excess of the linearised network on the sampled rows."
+    )
     excess_of_nothing: Real | None = Field(description="The same for the posterior before forgetting.")
     unsolved: Real | None = Field(
-        description="Gauss-Radau bound on what the solver left of the excess; until 2026-11: what its later half added."
+        description="What the network linearised where the descent ended has left below, with a Gauss-Radau bound on "
+        "the solver's rest; until 2026-11: what the solver left."
     )
+    linearised: Real | Earlier | None = Field(
+        default=None, description="The same where the descent began: the excess of the linearised network."
+    )
+    rounding: Real | Earlier | None = Field(default=None, description="Allowance for floating-point rounding, in nats.")
     standard_error: Real | None = Field(description="Standard error of the excess from sampling rows.")
-    softer: Real | None = Field(description="c: the share by which the network's curvature falls short of linear.")
-    deviation: Real | None = Field(description="k: how far the network's gradient deviates from linear.")
+    softer: Real | Earlier | None = Field(
+        default=None, description="In earlier certificates only: how far the curvature falls short of linear, a share."
+    )
+    deviation: Real | Earlier | None = Field(
+        default=None, description="In earlier certificates only: how far the gradient deviates from linear, a share."
+    )
     widths: Real | None = Field(description="Excess due to wrong widths, in nats.")
     made: Real | None = Field(description="½ΔᵀAΔ of the step Δ that was made.")
-    divergence: Real | None = Field(description="KL(processed ‖ minimum of the sample), in nats.")
-    divergence_reverse: Real | None = Field(description="KL(minimum of the sample ‖ processed), in nats.")
+    divergence: Real | None = Field(description="KL(processed ‖ where the descent ended), in nats.")
+    divergence_reverse: Real | None = Field(description="KL(where the descent ended ‖ processed), in nats.")
     paper_epsilon: Real | None = Field(description="The paper's bound with that distance; null where it is infinite.")
     gradient: Real | None = Field(description="Norm of the residual gradient on the judging rows, in units of 1/σ.")
     gradient_margin: Real | None = Field(description="How far sampling may have moved that norm.")
@@ -76,7 +90,9 @@ class NetworkConstants(Constants):
     lipschitz: Real | None = Field(description="Sampled third derivative, in the same units.")
     kantorovich: Real | None = Field(description="Lη/m from the two; at 1/2 or more the theorem says nothing.")
     pull_norm: Real | None = Field(description="Norm of the gradient of the forgotten rows, in units of 1/σ.")
-    rows: Count = Field(description="Rows on which the minimum was sought.")
+    rows: Count = Field(description="Rows whose energy was descended: all that are retained, or a sample.")
+    reads: Count | Earlier | None = Field(default=None, description="Draws of the frozen noise that read each row.")
+    steps: Count | Earlier | None = Field(default=None, description="Steps of the descent.")
     products: Count = Field(description="Products with the curvature matrix.")
     seconds: Real | None = Field(description="Time that the estimate took.")
 

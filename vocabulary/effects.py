@@ -100,11 +100,14 @@ class PredictionShift(SignedModel):
 
     rows: Count = Field(description="Rows of the group that were predicted, a sample of many.")
     kl: Real = Field(description="Mean over the rows of KL(prediction after ‖ prediction before).")
-    kl_max: Real = Field(description="The largest of these.")
+    kl_error: Real | None = Field(
+        description="Standard error of `kl` from the choice of draws (of an ensemble, of its members); null for one."
+    )
+    kl_max: Real = Field(description="The largest divergence of a row.")
     kl_reverse: Real = Field(description="Mean over the rows of KL(prediction before ‖ prediction after).")
     noise: Real | None = Field(
-        description="Mean KL between the predictions of two halves of the draws after: what few draws alone could "
-        "show. Of an ensemble, of two halves of its members. Null for a single draw."
+        description="Mean KL between the predictions of two halves of the draws after (of an ensemble, of its "
+        "members): what chains that are run again show of the same posterior. Null for a single draw."
     )
     label_before: Real | None = Field(description="Mean probability of the row's own label before.")
     label_after: Real | None = Field(description="The same after.")

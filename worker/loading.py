@@ -17,6 +17,7 @@ from ml.certify.importance import relative_ess
 from ml.kinds import gains_from_threads
 from ml.posteriors.sample_set import SampleSet
 from service.store.artifacts.store import ArtifactStore
+from service.store.batches.lifecycle import Claim
 from service.store.datasets.dataset import Dataset, load_dataset
 from service.store.models.registry import DrawCount
 
@@ -65,6 +66,12 @@ def draw_count(posterior: ml.Posterior) -> DrawCount | None:
         return None
     total = len(posterior.samples)
     return DrawCount(total, total * relative_ess(posterior.log_weights))
+
+
+def load_claimed(artifacts: ArtifactStore, claim: Claim) -> LoadedModel:
+    """Load the version that a batch replaces."""
+    digests = claim.posterior_digest, claim.dataset_digest, claim.never_seen_digest
+    return load_model(artifacts, claim.model_id, claim.family, claim.posterior_kind, claim.config, *digests)
 
 
 def _threads(model: ml.Model, dataset: Dataset) -> int:

@@ -32,7 +32,7 @@ def _check(context: WorkerContext, model: Model, version: Version) -> tuple[dict
     try:
         digests = version.posterior_digest, version.dataset_digest
         loaded = load_model(context.artifacts, model.id, model.family, model.posterior_kind, model.config, *digests)
-        readiness = ml.readiness(loaded.model, loaded.posterior, loaded.rows).to_dict()
+        readiness = ml.readiness(loaded.model, loaded.posterior, loaded.rows, model.policy["epsilon"]).to_dict()
         return readiness, draw_count(loaded.posterior)
     except ml.ForgettingError as error:
         return _not_ready(str(error)), None

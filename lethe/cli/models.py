@@ -19,28 +19,33 @@ from service.store.access.identities import Identity
 
 @dataclass(frozen=True, eq=False)
 class ModelFiles:
-    """Files of a registration: the model that the manifest describes, its posterior and the training rows."""
+    """Files of a registration: the model that the manifest describes, its posterior and the training rows.
+
+    `epsilon` is that of the manifest's policy, if it has one.
+    """
 
     model: ml.Model
     posterior: ml.Posterior
     data: Tensor
+    epsilon: float | None = None
 
     @classmethod
     def read(cls, manifest: Path, posterior: Path, records: Path) -> ModelFiles:
-        family, config, kind = _manifest(manifest)
-        return cls(ml.build(family, config), _posterior(posterior, kind), read_rows(records))
+        family, config, kind, epsilon = _manifest(manifest)
+        return cls(ml.build(family, config), _posterior(posterior, kind), read_rows(records), epsilon)
 
     def check(self) -> ml.Readiness:
-        return ml.readiness(self.model, self.posterior, self.data)
+        return ml.readiness(self.model, self.posterior, self.data, self.epsilon)
 
     def polish(self, on_iteration: Callable[[int], None]) -> ml.Posterior:
         return ml.polish(self.model, self.posterior, self.data, on_iteration)
 
 
-def _manifest(path: Path) -> tuple[str, dict[str, Any], str | None]:
+def _manifest(path: Path) -> tuple[str, dict[str, Any], str | None, float | None]:
     try:
         manifest = json.loads(path.read_text())
-        return str(manifest["family"]), dict(manifest["config"]), manifest.get("posterior")
+        policy = manifest.get("policy") or {}
+        return str(manifest["family"]), dict(manifest["config"]), manifest.get("posterior"), policy.get("epsilon")
     except (ValueError, KeyError, TypeError) as error:
         raise ml.InvalidInput(
             f"{path} is not a manifest ({error!r}): write JSON with family and config, as for registration"

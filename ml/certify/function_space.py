@@ -5,14 +5,16 @@ network have no meaning by themselves, and countless of them give the same funct
 For a group of rows
 
     kl             mean of KL(p_after(· | x) ‖ p_before(· | x)) over its rows; `kl_max` is the largest
-    kl_reverse     the same of KL(p_before ‖ p_after)
-    noise          mean KL between the predictions of two halves of the draws after: what few draws alone could show;
-                   NaN for a single draw
+    kl_error       standard error of `kl` from the choice of draws: a jackknife over groups of them
+    kl_reverse     the same as `kl`, of KL(p_before ‖ p_after)
+    noise          mean KL between the predictions of two halves of the draws after: what draws that were made
+                   independently could show of one and the same posterior
     label          mean probability of the row's own label, before and after
     error          share of rows for which another label is the most probable one, before and after
 
-Before and after share their random numbers, or their chain positions, so that differences below `noise` may be real;
-they need not be. This is evidence beside the bound. What contradicts a bound is in `ml.certify.refutation`.
+Before and after share their random numbers, or their chain positions: for the same posterior `kl` is 0, unless the
+chains were run anew. Then it is biased upwards, by less than `noise`. Both are NaN for a single draw. This is evidence
+beside the bound. What contradicts a bound is in `ml.certify.refutation`.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ _MAX_FORGOTTEN = 1000
 _MAX_PANEL = 128  # retained and never-seen rows each
 _MIN_SHOWN = 21  # rows: the probability of the label of fewer would reveal single scores
 _DIGITS = 2
+_GROUPS = 8  # of draws
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class PredictionShift:
 
     rows: int
     kl: float
+    kl_error: float
     kl_max: float
     kl_reverse: float
     noise: float
@@ -116,63 +120,79 @@ def categorical_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Predictions:
-    """Labels (n,) of some rows, their log-probabilities (n, classes) before and after, and each row's noise (n,)."""
+    """Labels (n,) of some rows, and what each group of draws adds to their probabilities before and after.
+
+    `before` and `after` are logarithms, (groups, n, classes). Over all groups the probabilities sum to 1.
+    """
 
     labels: Tensor
     before: Tensor
     after: Tensor
-    noise: Tensor
 
     @classmethod
     def of_draws(
         cls, family: ClassifierFamily, before: WeightedDraws, after: WeightedDraws, rows: Tensor
     ) -> _Predictions:
-        thetas, weights = _join(before, after)
+        groups = min(_GROUPS, len(before.thetas), len(after.thetas))
+        thetas, weights = _join(before, after, groups)
         log_density = functools.partial(class_log_probabilities, family)
-        log_before, first_half, second_half = log_predictives(log_density, thetas, weights, rows)
-        return cls(
-            rows[:, -1].long(),
-            log_before,
-            torch.logaddexp(first_half, second_half),
-            categorical_kl(first_half.log_softmax(1), second_half.log_softmax(1)),
-        )
+        return cls(rows[:, -1].long(), *log_predictives(log_density, thetas, weights, rows).chunk(2))
 
     def split(self, sizes: list[int]) -> list[_Predictions]:
-        parts = (torch.split(values, sizes) for values in vars(self).values())
-        return [_Predictions(*part) for part in zip(*parts, strict=True)]
+        sides = (torch.split(side, sizes, 1) for side in (self.before, self.after))
+        return [_Predictions(*part) for part in zip(torch.split(self.labels, sizes), *sides, strict=True)]
 
     def shift(self) -> PredictionShift:
-        kl = categorical_kl(self.after, self.before)
+        before, after = self.before.logsumexp(0), self.after.logsumexp(0)
+        kl = categorical_kl(after, before)
         shift = PredictionShift(
             rows=len(self.labels),
             kl=float(kl.mean()),
+            kl_error=self._kl_error(),
             kl_max=float(kl.max()),
-            kl_reverse=float(categorical_kl(self.before, self.after).mean()),
-            noise=float(self.noise.mean()),
-            label_before=_label_probability(self.before, self.labels),
-            label_after=_label_probability(self.after, self.labels),
-            error_before=_error_rate(self.before, self.labels),
-            error_after=_error_rate(self.after, self.labels),
+            kl_reverse=float(categorical_kl(before, after).mean()),
+            noise=self._noise(),
+            label_before=_label_probability(before, self.labels),
+            label_after=_label_probability(after, self.labels),
+            error_before=_error_rate(before, self.labels),
+            error_after=_error_rate(after, self.labels),
         )
-        if not all(math.isfinite(value) for value in asdict(replace(shift, noise=0.0)).values()):
+        if not all(math.isfinite(value) for value in asdict(replace(shift, kl_error=0.0, noise=0.0)).values()):
             raise NumericalFailure("a divergence between predictions is not finite: the draws leave a label no weight")
         return shift
 
+    def _kl_error(self) -> float:
+        groups = len(self.after)
+        if groups < 2:
+            return math.nan
+        others = [[other for other in range(groups) if other != group] for group in range(groups)]
+        left_out = [categorical_kl(_normalise(self.after[rest]), _normalise(self.before[rest])) for rest in others]
+        return float(torch.stack(left_out).mean(1).std(correction=0)) * math.sqrt(groups - 1)
 
-def _join(before: WeightedDraws, after: WeightedDraws) -> tuple[Tensor, Tensor]:
-    """Return all draws, and the weights of those before and of each half of those after: (M, p) and (3, M).
+    def _noise(self) -> float:
+        middle = len(self.after) // 2
+        if middle == 0:
+            return math.nan
+        return float(categorical_kl(_normalise(self.after[:middle]), _normalise(self.after[middle:])).mean())
+
+
+def _join(before: WeightedDraws, after: WeightedDraws, groups: int) -> tuple[Tensor, Tensor]:
+    """Return all draws (M, p), and the weights of each group of neighbours before and after: (2·groups, M).
 
     Draws that a deletion only reweighted are evaluated once.
     """
     shared = torch.equal(before.thetas, after.thetas)
     thetas = after.thetas if shared else torch.cat([before.thetas, after.thetas])
-    offset, count = len(thetas) - len(after.thetas), len(after.thetas)
-    in_first_half = torch.arange(count, device=thetas.device) < count / 2
-    weights = after.weights.new_zeros(3, len(thetas))
-    weights[0, : len(before.weights)] = before.weights
-    weights[1, offset:] = torch.where(in_first_half, after.weights, 0.0)
-    weights[2, offset:] = torch.where(in_first_half, 0.0, after.weights)
-    return thetas, weights
+    weights = after.weights.new_zeros(2, groups, len(thetas))
+    for side, draws, offset in ((0, before, 0), (1, after, len(thetas) - len(after.thetas))):
+        positions = torch.arange(len(draws.weights), device=weights.device)
+        weights[side, positions * groups // len(positions), offset + positions] = draws.weights
+    return thetas, weights.flatten(0, 1)
+
+
+def _normalise(groups: Tensor) -> Tensor:
+    """Return the log-probabilities (n, classes) of some groups of draws by themselves."""
+    return groups.logsumexp(0).log_softmax(1)
 
 
 def _label_probability(log_probabilities: Tensor, labels: Tensor) -> float:

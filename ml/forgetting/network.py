@@ -35,7 +35,7 @@ from ml.forgetting.tilted_energy import tilt
 from ml.inference.averaged_descent import AveragedDescent, average_descent
 from ml.models.checks import check_count
 from ml.models.network import Network
-from ml.models.network_energy import FROZEN_DRAWS, NetworkEnergy, frozen_draws
+from ml.models.network_energy import FROZEN_DRAWS, NetworkEnergy, frozen_energy
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 from ml.solvers import DampedSystem, Solution
@@ -120,7 +120,7 @@ def forget_network(
     network.check_posterior(posterior)
     network.check_data(data)
     network.check_data(retained_rows(data, forgotten))
-    energy = NetworkEnergy(network, data, frozen_draws(posterior, recipe.draws, seed=0))
+    energy = frozen_energy(network, posterior, data, recipe.draws)
     precision = posterior.std.square().reciprocal()
     step = influence_step(energy, precision, forgotten, generator, recipe)
     drift = descend(energy, step.drift, forgotten, generator, recipe)

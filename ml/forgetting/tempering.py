@@ -31,7 +31,6 @@ from torch.func import grad, vmap
 
 from ml.errors import InvalidInput, NumericalFailure
 from ml.forgetting.retained import retained_rows_of_samples
-from ml.inference.chains import Chains
 from ml.inference.hmc import HMC, Energy
 from ml.inference.sghmc import SGHMC
 from ml.inference.sgld import SGLD
@@ -158,12 +157,6 @@ def expected_row_passes(
     stages = math.ceil(1 / fraction) if fraction > 0 else _MAX_STAGES
     draws = len(before.samples)
     return stages * (config.row_passes(draws, len(data)) + draws * len(forgotten))
-
-
-def sampling_row_passes(chains: Chains, rows: int) -> int:
-    """Return the row gradients that new chains take, diagnostics not counted."""
-    steps = chains.algorithm.steps if isinstance(chains.algorithm, HMC) else 1
-    return chains.count * chains.iterations * steps * min(chains.batch_size or rows, rows)
 
 
 @dataclass(frozen=True, eq=False)

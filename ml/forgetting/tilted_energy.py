@@ -32,6 +32,6 @@ def tilt(energy: NetworkEnergy, drift: Tensor, forgotten: Tensor) -> TiltedEnerg
     origin = torch.zeros_like(energy.draws[0])
     retained = energy.data[retained_positions(energy.data, forgotten)]
     every_row = torch.arange(len(retained), device=retained.device)
-    slope = NetworkEnergy(energy.network, retained, energy.draws).gradient(origin, every_row)
+    slope = NetworkEnergy(energy.network, retained, energy.draws, energy.reads).gradient(origin, every_row)
     pull = energy.misfit_gradient(origin, forgotten)
-    return TiltedEnergy(energy.network, retained, energy.draws + drift, tilt=slope + pull)
+    return TiltedEnergy(energy.network, retained, energy.draws + drift, energy.reads, tilt=slope + pull)

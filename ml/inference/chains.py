@@ -26,10 +26,12 @@ from ml.errors import InvalidInput, NumericalFailure
 from ml.inference.diagnostics import Diagnostics, diagnose, evenly_spaced_draws
 from ml.inference.hmc import HMC, Energy
 from ml.inference.laplace import fit_laplace
+from ml.inference.network_diagnostics import diagnose_network
 from ml.inference.prior_hmc import PriorHMC
 from ml.inference.sghmc import SGHMC
 from ml.inference.sgld import SGLD, StepSize, normal
 from ml.models.likelihood import Likelihood
+from ml.models.network import Network
 from ml.models.potential import Potential
 from ml.posteriors.sample_set import SampleSet
 
@@ -101,6 +103,11 @@ class Chains:
     @property
     def draws_per_chain(self) -> int:
         return sum(self.is_draw(iteration) for iteration in range(1, self.iterations + 1))
+
+    def row_passes(self, rows: int) -> int:
+        """Return the gradients of a row that the chains take on so many rows, diagnostics not counted."""
+        steps = self.algorithm.steps if isinstance(self.algorithm, HMC | PriorHMC) else 1
+        return self.count * self.iterations * steps * min(self.batch_size or rows, rows)
 
     def is_draw(self, iteration: int) -> bool:
         """Return whether the iterate is kept; the first iteration is 1."""
@@ -176,8 +183,12 @@ def sample(
             moves += float((position != previous).any(1).double().mean())
         previous = position
     draws = torch.stack(thinned, 1)  # (chains, draws, p)
-    diagnostics = diagnose(draws, _checked_gradients(likelihood, data, draws, config, generator))
-    return Sampled(_sample_set(draws), diagnostics, moves / (config.iterations - config.burn_in))
+    sample_set = _sample_set(draws)
+    if isinstance(likelihood, Network):
+        diagnostics = diagnose_network(likelihood, sample_set, data)
+    else:
+        diagnostics = diagnose(draws, _checked_gradients(likelihood, data, draws, config, generator))
+    return Sampled(sample_set, diagnostics, moves / (config.iterations - config.burn_in))
 
 
 def walk_chains(

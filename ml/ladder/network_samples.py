@@ -2,6 +2,7 @@
 
     influence   the paper's map: one shift of all draws, with importance weights, where these can be afforded
     reweight    the draws stay; their weights divide the likelihood of the forgotten rows out
+    temper      weights in stages, each followed by steps of HMC on all rows: for small networks
     retrain     chains on the retained rows, from a start that no row has influenced
 
 Weights of moved draws need the likelihood of every row at every draw. That may cost more than new chains: then the rung
@@ -19,12 +20,15 @@ from torch import Tensor
 
 from ml.certify.network_resampled import certify_resampled_network
 from ml.certify.samples import CertifiedSamples, certify_moved, certify_reweighted, describe_wear
+from ml.certify.tempered import certify_tempered
 from ml.errors import NumericalFailure
 from ml.forgetting.network import DEFAULT_RECIPE, forget_network_samples
 from ml.forgetting.retained import retained_rows_of_samples
 from ml.forgetting.samples import MovedSamples
-from ml.inference.chains import SAFE_BNN_SGLD, Chains, sample
+from ml.forgetting.tempering import TemperConfig, expected_row_passes, temper
+from ml.inference.chains import Chains
 from ml.inference.diagnostics import Diagnostics
+from ml.inference.network_chains import configure, sample_network
 from ml.inference.network_diagnostics import diagnose_network
 from ml.ladder.climb import Candidate, OnProgress, OnStep, Outcome, Progress, Rung, climb, conclude
 from ml.ladder.policy import Policy
@@ -34,7 +38,7 @@ from vocabulary.rungs import RungName
 
 _SEED = 0
 _PASSES_PER_GRADIENT = 3
-# Descent after the shift would go on with training, which is not forgetting.
+# Descent after the shift is for groups too large for weights.
 _SHIFT_ONLY = replace(DEFAULT_RECIPE, large_share=1.0)
 
 _Samples = Candidate[SampleSet]
@@ -48,17 +52,19 @@ def forget(
     policy: Policy,
     on_progress: OnProgress | None = None,
     on_step: OnStep | None = None,
-    chains: Chains = SAFE_BNN_SGLD,
+    chains: Chains | None = None,
 ) -> Outcome[SampleSet]:
     """Remove the rows at positions `forgotten` of `data`: climb until `policy` is met or its rungs are used up.
 
-    Certificates of weights are estimates, so a policy that requires "proved" leaves nothing but new `chains`. The
-    residual of a step is the estimated divergence from the reference, in nats.
+    Certificates of weights are estimates, so a policy that requires "proved" leaves nothing but new `chains`, by
+    default those that suit the size of the network and its rows. The residual of a step is the estimated divergence
+    from the reference, in nats.
     """
     progress = Progress(policy.seconds, on_progress, on_step)
     retained = retained_rows_of_samples(network, posterior.samples, data, forgotten)
     progress.report("diagnostics", 0.0)
     diagnostics = diagnose_network(network, posterior, data, reach=policy.epsilon)
+    chains = chains or configure(network, len(retained))
     ladder = _Ladder(network, posterior, data, forgotten, retained, policy, progress, diagnostics, chains)
     candidate, records = climb(ladder.rungs(), policy, progress, strongest="estimated")
     return conclude(candidate, records, policy, progress)
@@ -77,7 +83,12 @@ class _Ladder:
     chains: Chains
 
     def rungs(self) -> dict[RungName, Rung[_Samples]]:
-        return {"influence": self.influence, "reweight": self.reweight, "retrain": self.retrain}
+        return {
+            "influence": self.influence,
+            "reweight": self.reweight,
+            "temper": self.temper,
+            "retrain": self.retrain,
+        }
 
     def influence(self, _: _Samples | None) -> _Samples:
         """Shift all draws. Nothing is tried that could not be certified: the weights suppose draws of the posterior."""
@@ -112,24 +123,51 @@ class _Ladder:
         )
         return self._weighed("reweight", certified)
 
-    def retrain(self, _: _Samples | None) -> _Samples:
-        start, generator = self.network.initial(_SEED).mean, torch.Generator().manual_seed(_SEED)
-        drawn = sample(self.network, self.retained, start, self._affordable_chains, generator)
-        diagnostics = diagnose_network(self.network, drawn.sample_set, self.retained)
-        self.progress.step("retrain", self.chains.iterations, 0.0)
-        certificate = certify_resampled_network(diagnostics, len(self.retained))
-        return Candidate(posterior=drawn.sample_set, certificate=certificate, steps=self.chains.iterations)
+    def temper(self, _: _Samples | None) -> _Samples:
+        """Temper by exact moves, if that is cheaper than new chains and its draws could pass for the posterior's."""
+        if self.diagnostics.warning is not None:
+            raise NumericalFailure(
+                f"tempered draws are certified as draws of the posterior only: {self.diagnostics.warning}"
+            )
+        expected = expected_row_passes(self.network, self.before, self.data, self.forgotten)
+        affordable = self.chains.row_passes(len(self.retained))
+        if expected > affordable:
+            raise NumericalFailure(
+                f"not taken: tempering needs {expected:.2g} gradients of a row, new chains {affordable:.2g}: allow the "
+                "rung retrain"
+            )
+        generator, config = torch.Generator().manual_seed(_SEED), TemperConfig(max_row_passes=affordable)
+        tempered = temper(
+            self.network,
+            self.before,
+            self.data,
+            self.forgotten,
+            generator,
+            config,
+            lambda _, removed: self.progress.report("temper", removed),
+        )
+        diagnostics = diagnose_network(self.network, tempered.sample_set, self.retained)
+        certificate = certify_tempered(tempered, diagnostics, len(self.data), len(self.retained))
+        self.progress.step("temper", tempered.stages, certificate.constants.picked)
+        failure = "; ".join(certificate.reasons) or None
+        return Candidate(posterior=tempered.sample_set, certificate=certificate, steps=tempered.stages, failure=failure)
 
-    @property
-    def _affordable_chains(self) -> Chains:
-        """The chains, with batches of at most all rows."""
-        size = self.chains.batch_size
-        return self.chains if size is None else replace(self.chains, batch_size=min(size, len(self.retained)))
+    def retrain(self, _: _Samples | None) -> _Samples:
+        total = self.chains.iterations
+        drawn = sample_network(
+            self.network,
+            self.retained,
+            torch.Generator().manual_seed(_SEED),
+            lambda iteration, _: self.progress.report("retrain", iteration / total),
+            self.chains,
+        )
+        self.progress.step("retrain", total, 0.0)
+        certificate = certify_resampled_network(drawn.diagnostics, len(self.retained))
+        return Candidate(posterior=drawn.sample_set, certificate=certificate, steps=total)
 
     def _check_cost(self, passes: int) -> None:
         """Raise NumericalFailure if this many passes cost more than new chains would."""
-        chains = self._affordable_chains
-        anew = _PASSES_PER_GRADIENT * chains.count * chains.iterations * (chains.batch_size or len(self.retained))
+        anew = _PASSES_PER_GRADIENT * self.chains.row_passes(len(self.retained))
         if passes > anew:
             raise NumericalFailure(
                 f"not taken: weights of moved draws need {passes:.2g} passes of a row through the network, new chains "

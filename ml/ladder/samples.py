@@ -36,7 +36,7 @@ from ml.certify.tempered import certify_tempered
 from ml.errors import NumericalFailure
 from ml.forgetting.retained import retained_rows_of_samples
 from ml.forgetting.samples import MovedSamples, affine_map, affine_map_matrix_free
-from ml.forgetting.tempering import TemperConfig, expected_row_passes, sampling_row_passes, temper
+from ml.forgetting.tempering import TemperConfig, expected_row_passes, temper
 from ml.inference.chains import SAFE_HMC, Sampled, sample
 from ml.inference.diagnostics import Diagnostics
 from ml.ladder.climb import Candidate, OnProgress, OnStep, Outcome, Progress, Rung, climb, conclude
@@ -79,7 +79,7 @@ def forget(
     retained = retained_rows_of_samples(likelihood, posterior.samples, data, forgotten)
     progress.report("diagnostics", 0.0)
     diagnostics = diagnose_samples(likelihood, posterior, data)
-    ladder = _Ladder(likelihood, posterior, data, forgotten, retained, policy.epsilon, progress, diagnostics)
+    ladder = _Ladder(likelihood, posterior, data, forgotten, retained, policy, progress, diagnostics)
     candidate, records = climb(ladder.rungs(), policy, progress, strongest="estimated")
     return conclude(candidate, records, policy, progress)
 
@@ -91,7 +91,7 @@ class _Ladder:
     data: Tensor
     forgotten: Tensor
     retained: Tensor
-    limit: float
+    policy: Policy
     progress: Progress
     diagnostics: Diagnostics
 
@@ -114,14 +114,22 @@ class _Ladder:
         """Weigh the draws, which stay: a limit of 0 has them read with their weights wherever these allow it."""
         self._check_wear()
         certified = certify_reweighted(
-            self.likelihood, self.before, self.data, self.forgotten, self.diagnostics, limit=0.0, seed=_SEED
+            self.likelihood,
+            self.before,
+            self.data,
+            self.forgotten,
+            self.diagnostics,
+            limit=0.0,
+            seed=_SEED,
+            reference=self.policy.reference,
+            posterior_limit=self.policy.epsilon,
         )
         return self._weighed("reweight", certified)
 
     def temper(self, _: _Samples | None) -> _Samples:
         """Temper if that is cheaper than new chains, in gradients of a row at a draw."""
         expected = expected_row_passes(self.likelihood, self.before, self.data, self.forgotten)
-        affordable = sampling_row_passes(SAFE_HMC, len(self.retained))
+        affordable = SAFE_HMC.row_passes(len(self.retained))
         if expected > affordable:
             raise NumericalFailure(
                 f"tempering would take {expected:.2g} gradients of a row, new chains {affordable:.2g}: not tried"
@@ -162,7 +170,7 @@ class _Ladder:
         self._check_wear()
         moved = transform(self.likelihood, self.before.samples, self.data, self.forgotten, self.before.mean)
         certified = certify_moved(
-            self.likelihood, self.before, moved, self.data, self.forgotten, self.diagnostics, self.limit, _SEED
+            self.likelihood, self.before, moved, self.data, self.forgotten, self.diagnostics, self.policy.epsilon, _SEED
         )
         return self._weighed(rung, certified, solver)
 

@@ -48,7 +48,7 @@ def prediction_section(effects: Effects, *, retrained: bool) -> Section | None:
     groups = {"forgotten": space.forgotten, "retained": space.retained, "never seen": space.never_seen}
     rows = tuple((name, *_shift_numbers(shift)) for name, shift in groups.items() if shift is not None)
     header = ("Records", "Count", "KL, mean", "KL, largest", "Noise", "P(label)", "Error")
-    table = Table("Predictions before and after", header, rows, (0.15, 0.09, 0.13, 0.14, 0.13, 0.18, 0.18))
+    table = Table("Predictions before and after", header, rows, (0.13, 0.08, 0.21, 0.13, 0.11, 0.18, 0.16))
     texts = (_PREDICTIONS, _NEVER_SAW if retrained else _MOVED)
     return Section("What changed in predictions", (*(Paragraph(text) for text in texts), table))
 
@@ -65,8 +65,9 @@ def _risk_row(side: str, risk: RiskBound) -> tuple[str, ...]:
 
 _PREDICTIONS = (
     "Both versions predicted the labels of the same records, each averaged over draws of the model. KL is how far the "
-    "probabilities moved, in nats. Noise is how far two halves of the draws are apart: a smaller KL may be chance. "
-    "P(label), the probability of a record's own label, and the error are shown for 21 records or more."
+    "probabilities moved, in nats, with its standard error from the choice of draws. Noise is how far two halves of "
+    "the draws are apart: what draws that are made anew show of the same model. P(label), the probability of a "
+    "record's own label, and the error are shown for 21 records or more."
 )
 _MOVED = (
     "That predictions on the forgotten records moved shows that something was removed, not that all of it was. Of that "
@@ -79,7 +80,8 @@ _NEVER_SAW = (
 
 
 def _shift_numbers(shift: PredictionShift) -> tuple[str, ...]:
-    divergences = (format_number(value) for value in (shift.kl, shift.kl_max, shift.noise))
+    mean = format_number(shift.kl) if shift.kl_error is None else f"{shift.kl:.2g} ± {shift.kl_error:.2g}"
+    divergences = (mean, format_number(shift.kl_max), format_number(shift.noise))
     label = _format_change(shift.label_before, shift.label_after)
     return format_number(shift.rows), *divergences, label, _format_change(shift.error_before, shift.error_after)
 

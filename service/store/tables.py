@@ -299,6 +299,20 @@ class Refresh(Base):
     )
 
 
+class BatchPart(Base):
+    """Member of an ensemble that a batch trains again, offered to all workers (batches/parts.py)."""
+
+    __tablename__ = "batch_parts"
+    batch_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("batches.id"), primary_key=True)
+    member: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    worker: Mapped[str | None] = mapped_column(String(200))
+    """Worker that took it last."""
+    lease_expires_at: Mapped[datetime | None]
+    """Until then nobody else may take it. Null if it is free."""
+    digest: Mapped[str | None] = mapped_column(String(64))
+    """File of the trained member. Null until it is trained."""
+
+
 class Certificate(Base):
     """Certificate of a deletion in one model."""
 

@@ -113,7 +113,22 @@ def test_a_single_draw_has_no_noise_to_show() -> None:
     log_before, log_after = (class_log_probabilities(FAMILY, draw.thetas[0], rows[:30]) for draw in draws)
     assert shift.kl == pytest.approx(float(categorical_kl(log_after, log_before).mean()))
     assert math.isnan(shift.noise)
-    assert shift.to_dict()["noise"] is None
+    assert math.isnan(shift.kl_error)
+    assert (shift.to_dict()["noise"], shift.to_dict()["kl_error"]) == (None, None)
+
+
+def test_the_standard_error_is_the_spread_over_sets_of_draws() -> None:
+    network = MLP(3, hidden=4, classes=3)
+    rows, posterior = labelled_rows(network, 60), network.initial(seed=0, std=0.3)
+    moved = MeanFieldGaussian(posterior.mean * 1.5, posterior.std)
+    shifts = []
+    for seed in range(40):
+        before, after = (weighted_draws(model, 64, seed, "draws") for model in (posterior, moved))
+        shifts.append(measure_function_space(network, before, after, rows[:30], rows[30:]).forgotten)
+    spread = torch.tensor([shift.kl for shift in shifts]).std()
+    errors = torch.tensor([shift.kl_error for shift in shifts])
+    assert float(errors.square().mean().sqrt()) == pytest.approx(float(spread), rel=0.4)
+    assert float(errors.mean()) < 0.3 * shifts[0].kl
 
 
 def test_rows_of_single_precision_give_nearly_the_same_divergences() -> None:

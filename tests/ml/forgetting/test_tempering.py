@@ -11,7 +11,7 @@ from torch import Tensor
 from ml.certify.importance import relative_ess, weigh_unmoved
 from ml.certify.sample_readiness import diagnose_samples
 from ml.errors import InvalidInput, NumericalFailure
-from ml.forgetting.tempering import TemperConfig, expected_row_passes, move_draws, sampling_row_passes, temper
+from ml.forgetting.tempering import TemperConfig, expected_row_passes, move_draws, temper
 from ml.inference.chains import SAFE_BNN_SGLD, SAFE_HMC
 from ml.inference.hmc import HMC
 from ml.inference.sgld import SGLD, StepSize
@@ -168,8 +168,8 @@ def test_tempering_gives_up_beyond_its_budget(rows: Tensor) -> None:
 
 
 def test_row_passes_of_new_chains() -> None:
-    assert sampling_row_passes(SAFE_HMC, 200) == 4 * 600 * 4 * 200
-    assert sampling_row_passes(SAFE_BNN_SGLD, 60_000) == 2 * 3000 * 128
+    assert SAFE_HMC.row_passes(200) == 4 * 600 * 4 * 200
+    assert SAFE_BNN_SGLD.row_passes(60_000) == 2 * 3000 * 128
 
 
 @pytest.mark.parametrize(

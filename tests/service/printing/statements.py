@@ -99,6 +99,7 @@ def shift(rows: int, kl: float, label: float | None) -> dict[str, Any]:
     return {
         "rows": rows,
         "kl": kl,
+        "kl_error": None if rows == 4 else kl / 10,
         "kl_max": 2 * kl,
         "kl_reverse": kl,
         "noise": 0.004,

@@ -70,7 +70,7 @@ def test_predictions_of_few_records_are_compared_without_scores_of_their_labels(
     assert isinstance(table, Table)
     assert table.rows == (
         ("forgotten", "4", "0.21", "0.42", "0.004", "–", "–"),
-        ("retained", "256", "0.0031", "0.0062", "0.004", "93 % to 93 %", "5 % to 5 %"),
+        ("retained", "256", "0.0031 ± 0.00031", "0.0062", "0.004", "93 % to 93 %", "5 % to 5 %"),
     )
     assert sum(table.shares) == pytest.approx(1)
     assert isinstance(paragraphs[1], Paragraph)
