@@ -132,6 +132,41 @@ def bench_certify(
         out.print(show(reports))
 
 
+@bench.command("sequence")
+def bench_sequence(
+    family: Annotated[
+        str, typer.Option(help="logistic, or mlp: a network of 2,410 parameters on digits.")
+    ] = "logistic",
+    people: Annotated[int, typer.Option(min=1, help="People to forget, one row each.")] = 50,
+    floor: Annotated[float, typer.Option(min=0, max=1, help="Share of draws below which the chains continue.")] = 0.7,
+    reference: Annotated[str, typer.Option(help="posterior, or stored draws.")] = "posterior",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draws and of the people.")] = 0,
+    samples: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Sample set to use instead of sampling one.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the figure and for every step as JSON.")] = Path(
+        "results/sequence"
+    ),
+) -> None:
+    """Forget people one after another from one sample set by weights, with refreshes: draws and bounds over time."""
+    from benchmarks.certificates.sequence_report import bench_sequence as measure
+    from benchmarks.certificates.sequence_report import show
+    from ml.errors import InvalidInput
+    from vocabulary.references import REFERENCES
+
+    if reference not in REFERENCES:
+        raise typer.BadParameter(f"reference is {reference!r}: pass one of {', '.join(REFERENCES)}")
+    try:
+        sequence = measure(family, people, floor, reference, seed, samples, folder)
+    except InvalidInput as error:
+        raise typer.BadParameter(str(error)) from None
+    if as_json:
+        typer.echo(json.dumps(sequence.summary))
+    else:
+        out.print(show(sequence))
+
+
 @bench.command("listing")
 def bench_listing(
     rows: Annotated[int, typer.Option(min=1_000, help="Deletions in the database.")] = 1_000_000,

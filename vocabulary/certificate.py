@@ -215,8 +215,8 @@ class DestroyedFile(SignedModel):
 
     digest: Sha256 = Field(description="SHA-256 of the file.")
     kind: str = Field(
-        description="What it held: `dataset`, `posterior`, `never_seen`, `member` of an ensemble, "
-        "or `orphan` if unknown."
+        description="What it held: `dataset`, `posterior`, `never_seen`, `member` of an ensemble, `checkpoint` of a "
+        "refresh, or `orphan` if unknown."
     )
 
 
