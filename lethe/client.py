@@ -88,6 +88,13 @@ class Client:
         """Return the current posterior, as safetensors."""
         return self._send("GET", f"/api/v1/models/{model_id}/artifact").content
 
+    def draws(self, model_id: str, count: int, seed: int = 0) -> bytes:
+        """Return draws of the current sample set, picked by weight, as safetensors without the weights.
+
+        Hand these to those who serve predictions: the weights of the whole posterior reveal the forgotten rows.
+        """
+        return self._send("GET", f"/api/v1/models/{model_id}/draws", params={"count": count, "seed": seed}).content
+
     def delete(
         self,
         subjects: Sequence[Mapping[str, str]] = (),

@@ -17,6 +17,7 @@ from lethe.cli.options import (
     ManifestFile,
     PosteriorFile,
     RecordsFile,
+    SubjectsFile,
     Token,
     TokenFolder,
     Url,
@@ -72,9 +73,7 @@ def register(
     manifest: ManifestFile,
     posterior: PosteriorFile,
     records: RecordsFile,
-    subjects: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="JSON list: the identity that owns each row.")
-    ],
+    subjects: SubjectsFile,
     never_seen: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="safetensors: rows that were not trained on.")
     ] = None,

@@ -9,14 +9,14 @@ import contextlib
 import functools
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch import Tensor
 
 from ml.certify.function_space import FunctionSpace, measure_function_space
 from ml.certify.membership import MembershipReport, audit_membership
 from ml.certify.pac_bayes import NOT_PROVED, Classifier, Gaussian, PacBayes, RiskBound, bound_risk
-from ml.certify.predictive import ClassifierFamily, even_draws, weighted_draws
+from ml.certify.predictive import ClassifierFamily, Posterior, even_draws, weighted_draws
 from ml.certify.release import Release, bound_advantages
 from ml.errors import NumericalFailure
 from ml.forgetting.retained import retained_rows
@@ -46,8 +46,9 @@ class Effects:
     release: tuple[Release, ...]
     """Empty if no divergence is known, or only one from a law that may know the rows (stored draws)."""
     pac_bayes: PacBayes | None
-    """None for a family that is not a classifier, whose loss is unbounded, for samples of a network, which no Gaussian
-    stands for, and where rounding defeats the bound."""
+    """None for a family that is not a classifier, whose loss is unbounded; for samples of a network, which no Gaussian
+    stands for; for an ensemble, whose members are points and infinitely far from the prior; and where rounding defeats
+    the bound."""
     membership: MembershipReport
     function_space: FunctionSpace | None
     """None for a family that is not a classifier, and where a prediction is not finite."""
@@ -64,8 +65,8 @@ class Effects:
 
 def measure_effects(
     family: Likelihood,
-    before: MeanFieldGaussian | SampleSet,
-    after: MeanFieldGaussian | SampleSet,
+    before: Posterior,
+    after: Posterior,
     data: Tensor,
     forgotten: Tensor,
     epsilon: float,
@@ -83,7 +84,7 @@ def measure_effects(
     risks = function_space = None
     if isinstance(family, ClassifierFamily):
         # Evidence beside the bound must not keep anybody from forgetting.
-        if _has_gaussian(family, before):
+        if _has_gaussian(before, family) and _has_gaussian(after, family):
             bound = functools.partial(_bound_risk, family, seed=seed)
             with contextlib.suppress(NumericalFailure):
                 risks = PacBayes(bound(before, data), bound(after, retained))
@@ -109,9 +110,7 @@ class NetworkClassifier(Classifier):
         return ~(own > rivals)  # negated so that NaN counts as an error
 
 
-def _release(
-    family: Likelihood, posterior: MeanFieldGaussian | SampleSet, epsilon: float, reading: Reading
-) -> tuple[Release, ...]:
+def _release(family: Likelihood, posterior: Posterior, epsilon: float, reading: Reading) -> tuple[Release, ...]:
     """Bound an attacker's advantage; not for an estimated variational network, whose epsilon is an excess."""
     if isinstance(family, Network) and isinstance(posterior, MeanFieldGaussian) and epsilon > 0:
         return ()
@@ -128,7 +127,7 @@ def _bound_risk(
     return bound_risk(Classifier(family, family.classes, family.prior_std), gaussian, rows, seed, _RISK_DRAWS)
 
 
-def _has_gaussian(family: Likelihood, posterior: MeanFieldGaussian | SampleSet) -> bool:
+def _has_gaussian(posterior: Posterior, family: Likelihood) -> TypeGuard[MeanFieldGaussian | SampleSet]:
     return isinstance(posterior, MeanFieldGaussian) or not isinstance(family, Network)
 
 

@@ -13,12 +13,14 @@ from torch import Tensor
 from ml.errors import NumericalFailure
 from ml.models.likelihood import Likelihood
 from ml.models.network import Network
+from ml.posteriors.ensemble import Ensemble
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 from vocabulary.posterior_kinds import Reading
 
 _ROWS_AT_ONCE = 1024
 
+Posterior = MeanFieldGaussian | SampleSet | Ensemble
 LogDensity = Callable[[Tensor, Tensor], Tensor]
 """Returns log-densities of rows under θ: one per row, or one per row and class."""
 
@@ -45,12 +47,14 @@ class WeightedDraws:
         return cls(thetas, torch.full((len(thetas),), 1 / len(thetas), dtype=torch.float64, device=thetas.device))
 
 
-def even_draws(posterior: MeanFieldGaussian | SampleSet, count: int, seed: int, reading: Reading) -> Tensor:
+def even_draws(posterior: Posterior, count: int, seed: int, reading: Reading) -> Tensor:
     """Draw parameters with noise, or chain positions, that depend on the seed only.
 
     Draws of the posteriors before and after then differ by the effect of forgetting alone. Weighted draws are picked at
-    evenly spaced levels of their cumulative weight.
+    evenly spaced levels of their cumulative weight. An ensemble is its members, whose predictions are averaged.
     """
+    if isinstance(posterior, Ensemble):
+        return posterior.members
     if isinstance(posterior, SampleSet):
         draws = posterior.samples
         if reading == "weighted draws":
@@ -62,7 +66,7 @@ def even_draws(posterior: MeanFieldGaussian | SampleSet, count: int, seed: int, 
     return mean + std * noise.to(mean.device)
 
 
-def weighted_draws(posterior: MeanFieldGaussian | SampleSet, count: int, seed: int, reading: Reading) -> WeightedDraws:
+def weighted_draws(posterior: Posterior, count: int, seed: int, reading: Reading) -> WeightedDraws:
     """Draw as `even_draws` does, but keep the weights of weighted draws.
 
     The same draws then stand for a sample set before and after it was reweighted, and only the weights differ.

@@ -2,7 +2,8 @@
 
 The chains advance together as the rows of one tensor, each on its own minibatches. They start at a given θ, spread
 around it by `jitter` (in units of n^(-1/2)): far enough apart for R̂ to be informative, near enough to stay in one mode.
-A mixture thus keeps one labelling of its components, and the draws are of the posterior of that labelling.
+A mixture thus keeps one labelling of its components, and the draws are of the posterior of that labelling. Or each
+chain starts at a θ of its own, as a network's should: no mode of its weights is the right one.
 
 Preconditioned chains run in coordinates ψ with θ = m + √n H^(-1/2) ψ, where m is the mode that Newton's method reaches
 from the start and H the Hessian of U there (dense, so for a few thousand parameters at most). There every direction has
@@ -25,6 +26,7 @@ from ml.errors import InvalidInput, NumericalFailure
 from ml.inference.diagnostics import Diagnostics, diagnose, evenly_spaced_draws
 from ml.inference.hmc import HMC, Energy
 from ml.inference.laplace import fit_laplace
+from ml.inference.prior_hmc import PriorHMC
 from ml.inference.sghmc import SGHMC
 from ml.inference.sgld import SGLD, StepSize, normal
 from ml.models.likelihood import Likelihood
@@ -42,6 +44,7 @@ _SAMPLING_PER_CHECK = 15
 _MIN_DRAWS_PER_CHAIN = 4  # R̂ splits each chain in two, and a variance needs two
 
 OnStep = Callable[[int, float], None]
+Algorithm = SGLD | SGHMC | HMC | PriorHMC
 _Potential = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -50,11 +53,11 @@ class Chains:
     """Configuration of the chains. After `burn_in`, every `thinning`-th iterate is a draw.
 
     Without a `batch_size`, gradients use every row. Minibatches add noise that no algorithm removes, so they must be
-    large or the step small; the diagnostics show whether they are. HMC uses every
-    row of preconditioned chains.
+    large or the step small; the diagnostics show whether they are. HMC uses every row of preconditioned chains,
+    PriorHMC every row. Cyclical step sizes give draws only in the sampling stage of a cycle.
     """
 
-    algorithm: SGLD | SGHMC | HMC
+    algorithm: Algorithm
     iterations: int
     burn_in: int
     thinning: int = 1
@@ -79,7 +82,7 @@ class Chains:
             raise InvalidInput(f"batch_size is {self.batch_size}: pass at least 1, or None to use every row")
         if not 0 <= self.jitter < math.inf:
             raise InvalidInput(f"jitter is {self.jitter}: pass a number of at least 0")
-        if isinstance(self.algorithm, HMC):
+        if isinstance(self.algorithm, HMC | PriorHMC):
             self._check_hmc(self.algorithm)
         elif self.preconditioned and math.isinf(self.algorithm.variance_inflation(1, 1, 1.0)):
             raise InvalidInput(
@@ -87,15 +90,23 @@ class Chains:
                 "below 2 for SGLD, below the friction for SGHMC"
             )
 
-    def _check_hmc(self, algorithm: HMC) -> None:
-        if self.batch_size is not None or not self.preconditioned:
+    def _check_hmc(self, algorithm: HMC | PriorHMC) -> None:
+        if isinstance(algorithm, PriorHMC) and (self.batch_size is not None or self.preconditioned):
+            raise InvalidInput("PriorHMC reads every row in units of the prior: leave batch_size, preconditioned out")
+        if isinstance(algorithm, HMC) and (self.batch_size is not None or not self.preconditioned):
             raise InvalidInput("HMC needs preconditioned chains on every row: set preconditioned, leave batch_size out")
         if algorithm.tuning > self.burn_in:
             raise InvalidInput(f"tuning lasts {algorithm.tuning} iterations, burn_in {self.burn_in}: raise burn_in")
 
     @property
     def draws_per_chain(self) -> int:
-        return (self.iterations - self.burn_in) // self.thinning
+        return sum(self.is_draw(iteration) for iteration in range(1, self.iterations + 1))
+
+    def is_draw(self, iteration: int) -> bool:
+        """Return whether the iterate is kept; the first iteration is 1."""
+        after_burn_in = iteration - self.burn_in
+        kept = after_burn_in > 0 and after_burn_in % self.thinning == 0
+        return kept and (isinstance(self.algorithm, HMC | PriorHMC) or self.algorithm.step_size.samples(iteration))
 
 
 # Settings of the BIF paper. On its mixture the sample sets are several times too wide, and the diagnostics say so.
@@ -142,24 +153,26 @@ def sample(
 ) -> Sampled:
     """Draw from p(θ | data) by parallel chains, and diagnose the draws.
 
-    `start` is one θ for all chains, at the mode or near it. `on_step(iteration, step_size)` is called after every
-    iteration. Draws that fail their diagnostics are returned too: read `diagnostics.warning` before using them.
+    `start` is one θ for all chains, at the mode or near it, or one for each: (chains, p). `on_step(iteration,
+    step_size)` is called after every iteration. Draws that fail their diagnostics are returned too: read
+    `diagnostics.warning` before using them.
     """
     _check(likelihood, data, start, config)
     coordinates = _coordinates(likelihood, data, start, config)
     energy = coordinates.pull_back(_energy(likelihood, data, config.batch_size, generator))
-    origin = coordinates.start.expand(config.count, -1)
-    starts = origin + normal(config.jitter**2 / len(data), origin, generator)
+    starts = coordinates.start
+    if start.ndim == 1:
+        origin = starts.expand(config.count, -1)
+        starts = origin + normal(config.jitter**2 / len(data), origin, generator)
     thinned, moves, previous = [], 0.0, starts
     for iteration, position in enumerate(_walk(config, energy, starts, len(data), generator), 1):
         theta = coordinates.theta(position)
         _check_size(theta, start, config, iteration)
         if on_step is not None:
             on_step(iteration, _step_size(config.algorithm, iteration, len(data)))
-        after_burn_in = iteration - config.burn_in
-        if after_burn_in > 0 and after_burn_in % config.thinning == 0:
+        if config.is_draw(iteration):
             thinned.append(theta)
-        if after_burn_in > 0:
+        if iteration > config.burn_in:
             moves += float((position != previous).any(1).double().mean())
         previous = position
     draws = torch.stack(thinned, 1)  # (chains, draws, p)
@@ -172,13 +185,15 @@ def _walk(config: Chains, energy: Energy, starts: Tensor, rows: int, generator: 
     algorithm, curvature = config.algorithm, float(rows) if config.preconditioned else 0.0
     if isinstance(algorithm, HMC):
         positions = algorithm.walk(energy, starts, generator, curvature)
+    elif isinstance(algorithm, PriorHMC):
+        positions = algorithm.walk(energy, starts, generator)
     else:
         positions = algorithm.walk(lambda position: energy(position)[1], starts, rows, generator, curvature)
     return islice(positions, config.iterations)
 
 
-def _step_size(algorithm: SGLD | SGHMC | HMC, iteration: int, rows: int) -> float:
-    return algorithm.angle if isinstance(algorithm, HMC) else algorithm.step_size.at(iteration, rows)
+def _step_size(algorithm: Algorithm, iteration: int, rows: int) -> float:
+    return algorithm.angle if isinstance(algorithm, HMC | PriorHMC) else algorithm.step_size.at(iteration, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,12 +236,13 @@ def _coordinates(likelihood: Likelihood, data: Tensor, start: Tensor, config: Ch
 def _energy(likelihood: Likelihood, data: Tensor, batch_size: int | None, generator: torch.Generator) -> Energy:
     """Return Ũ(θ) = -(n/|batch|) Σ_batch log p(z | θ) - log p(θ) with its gradient, and its own batch for each chain.
 
-    They are computed in the precision of the rows. The chains stay in float64, as their steps may vanish in float32.
+    Each row's part is computed in the precision of the rows, their sum and the prior in float64, as HMC compares them.
+    The chains stay in float64, as their steps may vanish in float32.
     """
 
     def potential(theta: Tensor, rows: Tensor) -> Tensor:
-        at, scale = theta.to(rows.dtype), len(data) / len(rows)
-        return -scale * likelihood.log_likelihood(at, rows).sum() - likelihood.log_prior(at)
+        misfits = -likelihood.log_likelihood(theta.to(rows.dtype), rows)
+        return len(data) / len(rows) * misfits.sum(dtype=theta.dtype) - likelihood.log_prior(theta)
 
     batched = likelihood.parameter_count <= _MAX_BATCHED_PARAMETERS
     evaluate = _evaluate_batched if batched else _evaluate_looped
@@ -296,8 +312,14 @@ def _check_size(theta: Tensor, start: Tensor, config: Chains, iteration: int) ->
 
 def _check(likelihood: Likelihood, data: Tensor, start: Tensor, config: Chains) -> None:
     likelihood.check_data(data)
-    if start.shape != (likelihood.parameter_count,):
-        raise InvalidInput(f"start has shape {tuple(start.shape)}: pass one θ of length {likelihood.parameter_count}")
+    parameters = likelihood.parameter_count
+    if start.shape not in ((parameters,), (config.count, parameters)):
+        raise InvalidInput(
+            f"start has shape {tuple(start.shape)}: pass one θ of length {parameters}, or one for each of the "
+            f"{config.count} chains"
+        )
+    if config.preconditioned and start.ndim != 1:
+        raise InvalidInput("preconditioned chains start around one mode: pass one θ")
     if start.dtype != torch.float64 or not bool(torch.isfinite(start).all()):
         raise InvalidInput("start is not finite torch.float64: convert it, or train again")
     if config.batch_size is not None and config.batch_size > len(data):

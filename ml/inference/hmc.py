@@ -10,8 +10,8 @@ e^(-U) itself, whatever the steps. On a Gaussian W is 0 and every end is accepte
 steps together make about a quarter turn, steps·δ = π/2, after which a Gaussian has forgotten its start. The turn varies
 by a fifth from one trajectory to the next, so that no direction comes back to where it was each time.
 
-During the first `tuning` iterations the number of steps doubles while fewer than 60 % of the ends are accepted. They
-belong into the burn-in, as a chain that adapts has another law.
+During the first `tuning` iterations the number of steps doubles while fewer than 60 % of the ends can be expected to be
+accepted. They belong into the burn-in, as a chain that adapts has another law.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ml.inference.sgld import normal
 _TRIED = 10  # iterations between two changes of the steps
 _MIN_ACCEPTED = 0.6
 _MAX_STEPS = 128
-_TURN, _TURN_VARIATION = math.pi / 2, 0.2
+TURN, _TURN_VARIATION = math.pi / 2, 0.2
 
 Energy = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Returns U of each chain, (chains,), and ∇U, (chains, p)."""
@@ -62,23 +62,23 @@ class HMC:
     @property
     def angle(self) -> float:
         """Mean angle of a step before tuning."""
-        return _TURN / self.steps
+        return TURN / self.steps
 
     def walk(self, energy: Energy, start: Tensor, generator: torch.Generator, curvature: float) -> Iterator[Tensor]:
         """Yield θ_1, θ_2, ... without end; each row of θ is a chain. `curvature` is λ."""
         unit, steps, accepted = math.sqrt(curvature), self.steps, 0.0
-        scaled = _in_units(energy, unit)
+        scaled = in_units(energy, unit)
         phase = Phase(unit * start, torch.zeros_like(start), *scaled(unit * start))
         for iteration in itertools.count(1):
-            phase, accepts = _iterate(scaled, phase, steps, generator)
-            accepted += float(accepts.double().mean()) / _TRIED
+            phase, probabilities = iterate(scaled, phase, steps, generator)
+            accepted += float(probabilities.mean()) / _TRIED
             if iteration <= self.tuning and iteration % _TRIED == 0:
                 steps = min(_MAX_STEPS, 2 * steps) if accepted < _MIN_ACCEPTED else steps
                 accepted = 0.0
             yield phase.x / unit
 
 
-def _in_units(energy: Energy, unit: float) -> Energy:
+def in_units(energy: Energy, unit: float) -> Energy:
     """Return U and ∇_x U as a function of x = unit·θ."""
 
     def scaled(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,16 +88,16 @@ def _in_units(energy: Energy, unit: float) -> Energy:
     return scaled
 
 
-def _iterate(energy: Energy, phase: Phase, steps: int, generator: torch.Generator) -> tuple[Phase, Tensor]:
-    """Return the next phase, and which chains moved."""
+def iterate(energy: Energy, phase: Phase, steps: int, generator: torch.Generator) -> tuple[Phase, Tensor]:
+    """Return the next phase, and each chain's probability of having moved."""
     started = Phase(phase.x, normal(1.0, phase.x, generator), phase.value, phase.gradient)
     chances = torch.rand(1 + len(phase.x), generator=generator, device=generator.device, dtype=phase.x.dtype)
-    turn = _TURN * (1 + _TURN_VARIATION * (2 * float(chances[0]) - 1))
+    turn = TURN * (1 + _TURN_VARIATION * (2 * float(chances[0]) - 1))
     ended = started
     for _ in range(steps):
         ended = step(energy, ended, turn / steps)
-    accepts = chances[1:].to(phase.x.device).log() < started.hamiltonian - ended.hamiltonian  # false for NaN
-    return _merge(accepts, ended, started), accepts
+    probabilities = (started.hamiltonian - ended.hamiltonian).exp().clamp(max=1).nan_to_num(nan=0.0)
+    return _merge(chances[1:].to(phase.x.device) < probabilities, ended, started), probabilities
 
 
 def step(energy: Energy, phase: Phase, angle: float) -> Phase:

@@ -7,6 +7,11 @@
 The gradient is taken before θ moves, so a step adds energy. With k = ηλ on a Gaussian of curvature λ, and with exact
 gradients, the variance of θ is (1/λ) · α(2 - α + k) / ((α - k)(2 - α + k/2)), stable only for k < α. If λ is
 known, noise smaller by that factor makes the variance exact.
+
+`symplectic` takes the gradient where θ has moved to, ∇Ũ(θ_{t+1}), as Chen, Fox and Guestrin do. The variance is then
+(1/λ) / (1 - k / (2(2 - α))), stable for k < 2(2 - α), so the friction can be low. Directions of little curvature relax
+at the rate ηλ/α, while minibatches of b rows heat by η n²/(2αb) times the variance of a row's gradient: a large η/α
+travels far and is hot.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ import torch
 from torch import Tensor
 
 from ml.errors import InvalidInput
+from ml.inference.cyclical import Cyclical
 from ml.inference.sgld import Gradient, StepSize, normal
 
 
@@ -33,8 +39,9 @@ class Motion:
 
 @dataclass(frozen=True)
 class SGHMC:
-    step_size: StepSize
+    step_size: StepSize | Cyclical
     friction: float  # α_0
+    symplectic: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.friction < 1:
@@ -46,6 +53,8 @@ class SGHMC:
     def variance_inflation(self, iteration: int, rows: int, curvature: float) -> float:
         """Return the chain's variance in units of the target's, 1/λ; infinite where the chain is unstable."""
         a, k = self.friction_at(iteration), self.step_size.at(iteration, rows) * curvature
+        if self.symplectic:
+            return 1 / (1 - k / (2 * (2 - a))) if k < 2 * (2 - a) else math.inf
         return a * (2 - a + k) / ((a - k) * (2 - a + k / 2)) if k < a else math.inf
 
     def walk(
@@ -55,7 +64,7 @@ class SGHMC:
         motion = Motion(start, normal(self.step_size.at(1, rows), start, generator))
         for iteration in itertools.count(1):
             eta, alpha = self.step_size.at(iteration, rows), self.friction_at(iteration)
-            gradients = gradient(motion.theta)
+            gradients = gradient(motion.theta + motion.velocity if self.symplectic else motion.theta)
             noise = normal(2 * alpha * eta / self.variance_inflation(iteration, rows, curvature), start, generator)
             motion = step(motion, gradients, eta, alpha, noise)
             yield motion.theta

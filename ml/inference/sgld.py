@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ml.errors import InvalidInput
+from ml.inference.cyclical import Cyclical
 
 Gradient = Callable[[Tensor], Tensor]
 
@@ -39,10 +40,14 @@ class StepSize:
     def at(self, iteration: int, rows: int) -> float:
         return float(self.scale * iteration**-self.power / rows)
 
+    def samples(self, iteration: int) -> bool:
+        """Return whether an iterate may be a draw, as every one may."""
+        return True
+
 
 @dataclass(frozen=True)
 class SGLD:
-    step_size: StepSize
+    step_size: StepSize | Cyclical
 
     def variance_inflation(self, iteration: int, rows: int, curvature: float) -> float:
         """Return the chain's variance in units of the target's, 1/λ; infinite where the chain is unstable."""

@@ -3,6 +3,7 @@
     influence   affine map to first order in the group, by products with Hessians alone
     newton      affine map between the Laplace fits, with exact modes and widths
     reweight    the draws stay; their weights divide the likelihood of the forgotten rows out
+    temper      weights in stages, each followed by chain steps that make them even again
     retrain     chains on the retained rows, from the mode there: the reference itself, as far as chains go
 
 There is no warm restart: chains that continue from moved samples and forget their start are new chains, and chains
@@ -10,7 +11,7 @@ that do not forget it cannot be certified by weights.
 
 Every rung but the last multiplies the weights of the set by its own, and certifies what all deletions left together. So
 the weights wear out. A map that is exact leaves them as they were: where they are worn out before the deletion, only
-new chains help, which start with even weights. Reweighting is the cheapest rung, but comes after the maps: draws that
+new draws help, which start with even weights. Reweighting is the cheapest rung, but comes after the maps: draws that
 only were weighted stay where the forgotten rows had put them, and no later map brings them back.
 """
 
@@ -31,9 +32,11 @@ from ml.certify.samples import (
     certify_reweighted,
     describe_wear,
 )
+from ml.certify.tempered import certify_tempered
 from ml.errors import NumericalFailure
 from ml.forgetting.retained import retained_rows_of_samples
 from ml.forgetting.samples import MovedSamples, affine_map, affine_map_matrix_free
+from ml.forgetting.tempering import TemperConfig, expected_row_passes, sampling_row_passes, temper
 from ml.inference.chains import SAFE_HMC, Sampled, sample
 from ml.inference.diagnostics import Diagnostics
 from ml.ladder.climb import Candidate, OnProgress, OnStep, Outcome, Progress, Rung, climb, conclude
@@ -97,6 +100,7 @@ class _Ladder:
             "influence": self.influence,
             "newton": self.newton,
             "reweight": self.reweight,
+            "temper": self.temper,
             "retrain": self.retrain,
         }
 
@@ -113,6 +117,29 @@ class _Ladder:
             self.likelihood, self.before, self.data, self.forgotten, self.diagnostics, limit=0.0, seed=_SEED
         )
         return self._weighed("reweight", certified)
+
+    def temper(self, _: _Samples | None) -> _Samples:
+        """Temper if that is cheaper than new chains, in gradients of a row at a draw."""
+        expected = expected_row_passes(self.likelihood, self.before, self.data, self.forgotten)
+        affordable = sampling_row_passes(SAFE_HMC, len(self.retained))
+        if expected > affordable:
+            raise NumericalFailure(
+                f"tempering would take {expected:.2g} gradients of a row, new chains {affordable:.2g}: not tried"
+            )
+        tempered = temper(
+            self.likelihood,
+            self.before,
+            self.data,
+            self.forgotten,
+            torch.Generator().manual_seed(_SEED),
+            TemperConfig(max_row_passes=affordable),
+            lambda _, removed: self.progress.report("temper", removed),
+        )
+        diagnostics = diagnose_samples(self.likelihood, tempered.sample_set, self.retained)
+        self._report("temper", tempered.sample_set)
+        certificate = certify_tempered(tempered, diagnostics, len(self.data), len(self.retained))
+        failure = "; ".join(certificate.reasons) or None
+        return Candidate(posterior=tempered.sample_set, certificate=certificate, steps=tempered.stages, failure=failure)
 
     def retrain(self, _: _Samples | None) -> _Samples:
         """Run safe chains from the mode of the basin that contains the samples' mean, found by Newton's method.

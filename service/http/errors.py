@@ -81,6 +81,7 @@ TABLE: dict[type[Exception], Row] = {
     store.KeyInFlight: Row(409, "key-in-flight", "Idempotency key in use", {"Retry-After": "1"}),
     store.NotCancellable: Row(409, "not-cancellable", "Deletion no longer cancellable"),
     store.NothingToRetry: Row(409, "nothing-to-retry", "Nothing to retry"),
+    store.NotDrawable: Row(409, "not-drawable", "Draws not available"),
     store.NotReplaceable: Row(409, "not-replaceable", "Certificate not affected by a revoked key"),
     store.NotResendable: Row(409, "not-resendable", "Callback not dead"),
     store.Gone: Row(410, "gone", "Destroyed"),

@@ -59,7 +59,7 @@ EXAMPLE = {
         "subjects": "churn/subjects.json",
     },
 }
-NETWORK_EXAMPLE = {
+NETWORK_EXAMPLE: dict[str, dict[str, Any]] = {
     "manifest": {
         "name": "digits",
         "family": "mlp",
@@ -72,12 +72,21 @@ NETWORK_EXAMPLE = {
         "subjects": "digits/subjects.json",
     },
 }
-ImportBody = Annotated[ModelImport, Body(examples=[EXAMPLE, NETWORK_EXAMPLE])]
+NETWORK_SAMPLES_EXAMPLE = {
+    "manifest": {
+        **NETWORK_EXAMPLE["manifest"],
+        "posterior": "samples",
+        "policy": {"epsilon": 0.1, "level": "estimated", "rungs": ["reweight", "retrain"], "reference": "stored draws"},
+    },
+    "location": {**NETWORK_EXAMPLE["location"], "posterior": "digits/samples.safetensors"},
+}
+ImportBody = Annotated[ModelImport, Body(examples=[EXAMPLE, NETWORK_EXAMPLE, NETWORK_SAMPLES_EXAMPLE])]
 T = TypeVar("T")
 Manifests: TypeAdapter[Manifest] = TypeAdapter(Manifest)
 PARTS = {
     "manifest": "JSON: name, family, posterior, config, policy; see `manifest` of `POST /api/v1/models/import`.",
-    "posterior": "safetensors: `mean` and `std` of variational parameters, or `samples` and `chain` of a sample set.",
+    "posterior": "safetensors: `mean` and `std` of variational parameters, `samples` and `chain` of a sample "
+    "set, or `members`, `seed`, `shard` and `recipe` of an ensemble.",
     "records": "safetensors: the training data `x`, one row per record (float64; float32 is allowed for networks). For "
     "regressions and networks the target is the last column.",
     "subjects": "JSON list: the subject of each row, in the order of the rows.",
@@ -168,8 +177,8 @@ def list_versions(
 def set_policy(model_id: uuid.UUID, body: PolicyBody, caller: PolicySetter, resources: ResourcesDep) -> ModelOut:
     """Replace the whole policy. The audit log records the old and the new one.
 
-    Deletions received earlier keep what they were promised: where `epsilon` and `level` of the old policy are stricter,
-    they still apply to them. `rungs` and `seconds` of the new policy apply at once.
+    Deletions received earlier keep what they were promised: where `epsilon`, `level` and `reference` of the old policy
+    are stricter, they still apply to them. `rungs` and `seconds` of the new policy apply at once.
     """
     with resources.database.writing() as session:
         model = find_model(session, model_id)
@@ -209,7 +218,7 @@ def pull_posterior(
     digest = _current_posterior(resources, model_id)
     etag = f'"{digest}"'
     headers = {"ETag": etag, "Accept-Ranges": "bytes"}
-    if if_none_match is not None and _matches(if_none_match, etag):
+    if if_none_match is not None and matches_etag(if_none_match, etag):
         return Response(status_code=304, headers=headers)
     # Read the whole file even for a range: no byte is sent before the file has been checked against its digest.
     content = resources.artifacts.get(model_id, digest)
@@ -241,7 +250,7 @@ def byte_range(header: str, size: int) -> range | None:
     return range(start, min(int(last) + 1, size) if first and last else size)
 
 
-def _matches(if_none_match: str, etag: str) -> bool:
+def matches_etag(if_none_match: str, etag: str) -> bool:
     """Compare weakly, as RFC 9110 prescribes for If-None-Match."""
     etags = [name.strip().removeprefix("W/") for name in if_none_match.split(",")]
     return "*" in etags or etag in etags

@@ -12,6 +12,7 @@ StoreError
 ├── InvalidExtension         the regulation does not allow the deadline
 ├── InvalidLimits            a token of this role or name cannot have these limits
 ├── NotResendable            the callback was delivered, or is still being sent
+├── NotDrawable              the model has no draws to pick, or not as many
 ├── NotReplaceable           verifiers accept the certificate, or it cannot be issued again
 ├── ArtifactDamaged          the content of a file does not match its digest
 ├── ArtifactsUnavailable     the artifact store cannot be reached or used
@@ -74,6 +75,10 @@ class InvalidLimits(StoreError):
 
 
 class NotResendable(StoreError):
+    pass
+
+
+class NotDrawable(StoreError):
     pass
 
 

@@ -91,7 +91,7 @@ class Model(Base):
     name: Mapped[str] = mapped_column(String(100))
     family: Mapped[str] = mapped_column(String(50))
     posterior_kind: Mapped[str] = mapped_column(String(16))
-    """Kind of posterior: `variational` or `samples`."""
+    """Kind of posterior: `variational`, `samples` or `ensemble`."""
     device: Mapped[str] = mapped_column(String(16), default=Device.CPU)
     """Device that its workers need; fixed at registration."""
     turn: Mapped[int] = mapped_column(default=0)

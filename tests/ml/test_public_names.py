@@ -9,6 +9,7 @@ import ml
 def test_the_public_names() -> None:
     assert ml.__all__ == [
         "Certificate",
+        "Ensemble",
         "Family",
         "ForgettingError",
         "InvalidInput",
@@ -30,6 +31,7 @@ def test_the_public_names() -> None:
         "forget",
         "pick_device",
         "polish",
+        "predict",
         "read_posterior",
         "readiness",
         "synthetic_mixture",

@@ -54,6 +54,7 @@ TABLE: dict[tuple[str, str], set[Role] | None] = {
     ("PUT", "/api/v1/models/{model_id}/policy"): {O, E},
     ("GET", "/api/v1/models/{model_id}/artifact"): {E},
     ("HEAD", "/api/v1/models/{model_id}/artifact"): {E},
+    ("GET", "/api/v1/models/{model_id}/draws"): {E},
     ("GET", "/api/v1/jobs"): {O, A},
     ("GET", "/api/v1/jobs/{job_id}"): {O, A},
     ("GET", "/api/v1/callbacks"): {O, A},

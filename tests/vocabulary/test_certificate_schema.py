@@ -68,6 +68,13 @@ def test_what_is_always_written_is_required() -> None:
         ("SampleConstants", "chi_square"),
         ("SampleConstants", "reading"),
         ("SampleConstants", "undetectable"),
+        ("SampleConstants", "s_r_hat"),
+        ("SampleConstants", "s_ess"),
+        ("SampleConstants", "panel_r_hat"),
+        ("SampleConstants", "panel_ess"),
+        ("SampleConstants", "independent_draws"),
+        ("SampleConstants", "effective_parameters"),
+        ("ChainDiagnostics", "functions"),
     }
 
 

@@ -34,6 +34,7 @@ from vocabulary.bound import Bound, Rung
 from vocabulary.certificate import ErasureFacts
 from vocabulary.effects import Effects
 from vocabulary.levels import is_at_least
+from vocabulary.references import is_as_strong
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,9 @@ def _require_policy(policy: Mapping[str, Any], evidence: Evidence) -> tuple[Boun
             f"{epsilon:.3g} at level {level}; nothing was published. Tried: {tried}. Allow more rungs or time in the "
             "policy. As a last resort, request the deletion of all records of the model: that destroys it."
         )
+    reference, required = evidence.bound.reference_kind, policy["reference"]
+    if reference is not None and not is_as_strong(reference, required):
+        raise PolicyMissed(f"the bound compares with the {reference}, but the policy requires the {required}")
     return evidence.bound, evidence.effects
 
 

@@ -16,7 +16,7 @@ from service.store.access.secret_checks import CheckValue, require_match
 from service.store.artifacts.store import ArtifactStore, adopt, write_ahead
 from service.store.database import Database
 from service.store.datasets.dataset import Dataset, load_arrays, parse_dataset_upload
-from service.store.datasets.layouts import check_posterior, check_row_count, check_rows
+from service.store.datasets.layouts import check_posterior, check_row_count, check_rows, check_shards
 from service.store.datasets.tensor_files import Content, Piece
 from service.store.datasets.tree import DatasetTree
 from service.store.errors import DiskFull, Gone, InvalidRegistration, NotFound
@@ -215,7 +215,10 @@ def _check_fit(registration: Registration, dataset: Dataset) -> None:
             f"{len(registration.lookups)} subjects for {len(dataset.records)} rows; list one subject per row",
         )
     layout, kind = registration.layout, registration.posterior_kind
-    check_posterior(layout, kind, load_arrays("posterior", registration.posterior))
+    posterior = load_arrays("posterior", registration.posterior)
+    check_posterior(layout, kind, posterior)
+    if kind == "ensemble":
+        check_shards(posterior["shard"], registration.lookups)
     check_rows(layout, kind, "records", dataset.arrays)
     check_row_count(layout, len(dataset.records))
     if registration.never_seen is not None:

@@ -12,12 +12,16 @@ from ml.certify.effects import NetworkClassifier, measure_effects
 from ml.certify.importance import weigh_unmoved
 from ml.certify.pac_bayes import Classifier
 from ml.errors import NumericalFailure
+from ml.inference.members import predict
 from ml.inference.variational import train
+from ml.ladder.ensemble import forget
+from ml.ladder.policy import Policy
 from ml.models.linear import LinearRegression
 from ml.models.logistic import LogisticRegression
 from ml.models.mlp import MLP
 from ml.posteriors.sample_set import SampleSet
-from tests.ml.networks import labelled_rows
+from tests.ml.ensembles import small_ensemble
+from tests.ml.networks import TINY, labelled_rows
 from vocabulary.posterior_kinds import Reading
 from vocabulary.references import Reference
 
@@ -48,6 +52,17 @@ def test_a_classifier_has_a_risk_bound_before_and_after() -> None:
         "advantage": pytest.approx((0.5e-4) ** 0.5),
     }
     assert any("independent" in sentence for sentence in content["pac_bayes"]["not_proved"])
+
+
+def test_the_attack_on_an_ensemble_is_on_the_mean_of_its_predictions() -> None:
+    before, data = small_ensemble()
+    forgotten = torch.tensor([0, 1, 2])
+    after = forget(TINY, before, data, forgotten, Policy(1e-6)).posterior
+    effects = measure_effects(TINY, before, after, data, forgotten, 0.0, never_seen=labelled_rows(TINY, 40, seed=9))
+    assert effects.pac_bayes is None
+    assert [release.advantage for release in effects.release] == [0.0] * len(effects.release) != []
+    chances = predict(TINY, after, data[3:, :-1]).gather(1, data[3:, -1:].long()).log().sort(0).values
+    assert effects.membership.after.retained_quantiles[-1] == pytest.approx(float(chances[-1]))
 
 
 def test_samples_have_the_effects_of_the_posterior_they_were_drawn_from() -> None:

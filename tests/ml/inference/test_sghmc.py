@@ -48,6 +48,29 @@ def test_the_variance_inflation_is_that_of_the_recursion(k: float, friction: flo
     assert sghmc.variance_inflation(1, n, 0.0) == pytest.approx(1.0, rel=1e-15)
 
 
+@pytest.mark.parametrize(("k", "friction"), [(0.01, 0.4), (1.0, 0.05), (3.0, 0.05), (0.001, 0.9)])
+def test_the_variance_inflation_of_symplectic_steps_is_that_of_the_recursion(k: float, friction: float) -> None:
+    """The same, with the gradient at θ + v."""
+    curvature, n = 50.0, 200
+    sghmc = SGHMC(StepSize(k / curvature * n, 0.0), friction, symplectic=True)
+    eta = sghmc.step_size.at(1, n)
+    theta, v = torch.eye(2, dtype=torch.float64)
+    after = step(Motion(theta, v), curvature * (theta + v), eta, friction, torch.zeros_like(theta))
+    a = torch.stack([after.theta, after.velocity])
+    q = torch.diag(torch.tensor([0.0, 2 * friction * eta], dtype=torch.float64))
+    p = torch.linalg.solve(torch.eye(4, dtype=torch.float64) - torch.kron(a, a), q.flatten())
+    assert sghmc.variance_inflation(1, n, curvature) == pytest.approx(float(p[0]) * curvature, rel=1e-10)
+
+
+def test_symplectic_steps_are_stable_far_beyond_the_friction() -> None:
+    """k = 3, friction 0.05, 4,000 chains: the variance that the formula says."""
+    sghmc = SGHMC(StepSize(3.0, 0.0), 0.05, symplectic=True)
+    start = torch.zeros(4_000, 1, dtype=torch.float64)
+    *_, last = islice(sghmc.walk(lambda t: 4 * t, start, 4, torch.Generator().manual_seed(0)), 400)
+    assert float(last.var()) * 4 == pytest.approx(sghmc.variance_inflation(1, 4, 4.0), rel=0.1)
+    assert math.isinf(SGHMC(StepSize(3.9, 0.0), 0.05, symplectic=True).variance_inflation(1, 4, 4.0))
+
+
 def test_a_step_beyond_the_friction_is_unstable() -> None:
     assert math.isinf(SGHMC(StepSize(0.4, 0.0), 0.4).variance_inflation(1, 10, 10.0))
     assert 1 < SGHMC(StepSize(0.399, 0.0), 0.4).variance_inflation(1, 10, 10.0) < 1000
