@@ -21,7 +21,7 @@ from benchmarks.datasets.fashion_mnist import fashion_mnist
 from benchmarks.timing import timed
 from lethe.progress import OnProgress, stages
 from ml.errors import InvalidInput
-from ml.inference.members import predict, train_ensemble, train_member
+from ml.inference.members import default_prior_share, predict, train_ensemble, train_member
 from ml.inference.shards import assign_shards
 from ml.ladder.ensemble import forget
 from ml.ladder.policy import Policy
@@ -47,9 +47,7 @@ class Case:
     learning_rate: float
 
     def recipe(self, shards: int) -> Recipe:
-        """Return the recipe for K shards. A member gets 1/K² of the prior: those that fit their rows closely differ
-        more, and so gain more from being averaged."""
-        return Recipe(self.epochs, self.batch_size, self.learning_rate, prior_share=shards**-2)
+        return Recipe(self.epochs, self.batch_size, self.learning_rate, default_prior_share(shards))
 
 
 def lenet_case(data: Path | None) -> Case:
