@@ -101,6 +101,34 @@ def bench_solve(
             out.print(*solver_tables(comparison), sep="\n")
 
 
+@bench.command("shards")
+def bench_shards(
+    case: Annotated[
+        str, typer.Option(help="lenet: LeNet-5 on Fashion-MNIST. mlp: a small network on digits.")
+    ] = "lenet",
+    shards: Annotated[str, typer.Option(help="Numbers of members, separated by commas.")] = "1,4,8,16",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")] = False,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for results. Finished parts are not run again.")] = Path(
+        "results/shards"
+    ),
+    data: FashionFolder = None,
+) -> None:
+    """Measure what ensembles cost in accuracy, and how much of retraining a deletion costs with them."""
+    from benchmarks.ensembles import bench_shards as measure
+    from benchmarks.ensembles import shards_table
+    from ml.errors import InvalidInput
+
+    try:
+        rows = measure(case, [int(count) for count in shards.split(",")], folder, data)
+    except (InvalidInput, ValueError) as error:
+        raise typer.BadParameter(str(error)) from None
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+    else:
+        out.print(shards_table(rows))
+
+
 @bench.command("certify")
 def bench_certify(
     family: Annotated[

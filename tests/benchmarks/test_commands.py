@@ -11,7 +11,23 @@ from benchmarks.commands import _results_folder, bench, paper
 @pytest.mark.parametrize(
     ("app", "names"),
     [
-        (bench, {"forget", "solve", "certify", "coverage", "sabotage", "audit", "listing", "intake", "drain", "log"}),
+        (
+            bench,
+            {
+                "forget",
+                "solve",
+                "shards",
+                "certify",
+                "coverage",
+                "sabotage",
+                "sequence",
+                "audit",
+                "listing",
+                "intake",
+                "drain",
+                "log",
+            },
+        ),
         (paper, {"gmm", "bnn"}),
     ],
 )
