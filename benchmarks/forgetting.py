@@ -54,7 +54,7 @@ def _measure(case: str, removed: int | None, networks: Networks, on_progress: On
 
 def _network_row(comparison: bnn.NetworkComparison) -> dict[str, Any]:
     """Row without divergences: a retrained network lies in another basin, so a divergence to it says nothing."""
-    ours, paper, retrained = (comparison.ways[name].seconds for name in ("ours", "paper", "retrained"))
+    ours, paper, retrained = (comparison.ways[name].seconds for name in (comparison.ours, "paper", "retrained"))
     return {
         "case": comparison.case,
         "removed": comparison.removed,

@@ -3,7 +3,7 @@
     lethe up                                  # in another terminal
     python examples/models.py                 # every family, as variational parameters and as samples
     python examples/models.py linear-regression samples
-    python examples/models.py mlp             # a network: variational parameters only
+    python examples/models.py mlp             # a network, as variational parameters
 
 The models are trained by Lethe's own code. Yours may come from any library:
 docs/reference/models.md describes the files.
@@ -58,13 +58,13 @@ class Example:
         return sample(self.model, self.data, start, SAFE_HMC, generator).sample_set.to_bytes()
 
     def policy(self, kind: str) -> dict[str, Any] | None:
-        """Return a policy that its certificates can meet; None for a kind that cannot be registered."""
+        """Return a policy that its certificates can meet; None for a kind that this example does not train."""
         return POLICIES[kind]
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkExample(Example):
-    """A network: its certificates are estimates, and its samples cannot be certified."""
+    """A network: its certificates are estimates. Chains that mix would take longer than an example may."""
 
     def posterior(self, kind: str) -> bytes:
         training = replace(SAFE_BNN, iterations=1_000, decay_every=250, learning_rate=1e-2)

@@ -15,6 +15,8 @@ import httpx
 TERMINAL = ("completed", "failed", "cancelled")
 POLL_SECONDS = 0.2
 KEYS = "lethe-keys.json"
+REGISTRATION_SECONDS = 600.0
+"""Hundreds of megabytes are checked and hashed before the service answers."""
 
 Content = bytes | IO[bytes]
 
@@ -66,12 +68,12 @@ class Client:
         }
         if never_seen is not None:
             files["never_seen"] = never_seen
-        return self._json("POST", "/api/v1/models", files=files)
+        return self._json("POST", "/api/v1/models", files=files, timeout=REGISTRATION_SECONDS)
 
     def import_model(self, manifest: Mapping[str, Any], location: Mapping[str, str]) -> dict[str, Any]:
         """Register a model from files on the server; `location` has their paths relative to its import root."""
         body = {"manifest": dict(manifest), "location": dict(location)}
-        return self._json("POST", "/api/v1/models/import", json=body)
+        return self._json("POST", "/api/v1/models/import", json=body, timeout=REGISTRATION_SECONDS)
 
     def model(self, model_id: str) -> dict[str, Any]:
         return self._json("GET", f"/api/v1/models/{model_id}")
@@ -84,9 +86,20 @@ class Client:
         readiness: dict[str, Any] = model["readiness"]
         return readiness
 
+    def refresh(self, model_id: str) -> dict[str, Any]:
+        """Request that an idle worker continues the chains of a sample set; returns the refresh."""
+        return self._json("POST", f"/api/v1/models/{model_id}/refresh")
+
     def posterior(self, model_id: str) -> bytes:
         """Return the current posterior, as safetensors."""
         return self._send("GET", f"/api/v1/models/{model_id}/artifact").content
+
+    def draws(self, model_id: str, count: int, seed: int = 0) -> bytes:
+        """Return draws of the current sample set, picked by weight, as safetensors without the weights.
+
+        Hand these to those who serve predictions: the weights of the whole posterior reveal the forgotten rows.
+        """
+        return self._send("GET", f"/api/v1/models/{model_id}/draws", params={"count": count, "seed": seed}).content
 
     def delete(
         self,

@@ -3,6 +3,7 @@
 variational   mean-field Gaussian of a family with closed forms
 samples       draws of a chain, for any model
 network       mean-field Gaussian of a network's weights
+ensemble      members of a network, each trained on people of its own
 """
 
 from __future__ import annotations
@@ -14,30 +15,34 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ml.certify.network.readiness import check_network
+from ml.certify.ensemble import check_ensemble
 from ml.certify.readiness import Readiness
 from ml.certify.sample_readiness import check_samples
 from ml.errors import InvalidInput
 from ml.inference.network_training import converge_means
 from ml.inference.variational import train
-from ml.ladder import network, samples, variational
+from ml.ladder import ensemble, network, network_samples, samples, variational
 from ml.ladder.climb import OnProgress, OnStep, Outcome
+from ml.ladder.ensemble import TrainMembers
+from ml.ladder.network_readiness import check_network
 from ml.ladder.policy import Policy
 from ml.ladder.variational_readiness import check_variational
 from ml.models import Model
 from ml.models.family import Family
 from ml.models.network import Network
+from ml.posteriors.ensemble import Ensemble
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 from vocabulary.posterior_kinds import POSTERIOR_TENSORS, PosteriorKind
 
-Posterior = MeanFieldGaussian | SampleSet
+Posterior = MeanFieldGaussian | SampleSet | Ensemble
 AnyPosterior = TypeVar("AnyPosterior", bound=Posterior)
 OnIteration = Callable[[int], None]
 
-_STORED: Mapping[str, type[MeanFieldGaussian] | type[SampleSet]] = {
+_STORED: Mapping[str, type[MeanFieldGaussian] | type[SampleSet] | type[Ensemble]] = {
     "variational": MeanFieldGaussian,
     "samples": SampleSet,
+    "ensemble": Ensemble,
 }
 
 
@@ -49,18 +54,28 @@ def forget(
     policy: Policy,
     on_progress: OnProgress | None = None,
     on_step: OnStep | None = None,
+    train_members: TrainMembers | None = None,
 ) -> Outcome[AnyPosterior]:
     """Remove the rows at positions `forgotten` of `data`: climb the ladder until `policy` is met or it ends.
 
-    `on_progress(phase, fraction)` is called before each step and at the end, `on_step` after each step. The ladders in
-    `ml.ladder` take further options.
+    `on_progress(phase, fraction)` is called before each step and at the end, `on_step` after each step. The members of
+    an ensemble are trained again by `train_members`, if given. The ladders in `ml.ladder` take further options.
     """
-    return _kind(model, posterior).forget(model, posterior, data, forgotten, policy, on_progress, on_step)
+    arguments = (model, posterior, data, forgotten, policy, on_progress, on_step)
+    if isinstance(posterior, Ensemble):
+        return _kind(model, posterior).forget(*arguments, train_members)
+    return _kind(model, posterior).forget(*arguments)
 
 
-def readiness(model: Model, posterior: Posterior, data: Tensor) -> Readiness:
-    """Report which certificates a posterior allows now, and how to improve them."""
-    return _kind(model, posterior).readiness(model, posterior, data)
+def readiness(model: Model, posterior: Posterior, data: Tensor, epsilon: float | None = None) -> Readiness:
+    """Report which certificates a posterior allows now, and how to improve them.
+
+    `epsilon` is the policy's. A network is ready if restarts find nothing lower than it would notice.
+    """
+    kind = _kind(model, posterior)
+    if kind is _NETWORK:
+        return kind.readiness(model, posterior, data, epsilon)
+    return kind.readiness(model, posterior, data)
 
 
 def polish(
@@ -78,7 +93,11 @@ def read_posterior(kind: str, content: bytes) -> Posterior:
 
 def stored_kind(tensors: Iterable[str]) -> PosteriorKind:
     """Return the kind of a stored posterior, by the names of its tensors."""
-    return "samples" if set(POSTERIOR_TENSORS["samples"]) & set(tensors) else "variational"
+    names = set(tensors)
+    for kind in ("samples", "ensemble"):
+        if names & set(POSTERIOR_TENSORS[kind]):
+            return kind
+    return "variational"
 
 
 def gains_from_threads(model: Model) -> bool:
@@ -95,7 +114,11 @@ class _Kind:
 
 def _kind(model: Model, posterior: Posterior) -> _Kind:
     if isinstance(posterior, SampleSet):
-        return _SAMPLES
+        return _NETWORK_SAMPLES if isinstance(model, Network) else _SAMPLES
+    if isinstance(posterior, Ensemble):
+        if not isinstance(model, Network):
+            raise InvalidInput("only networks have ensembles: train and register variational parameters of this family")
+        return _ENSEMBLE
     return _NETWORK if isinstance(model, Network) else _VARIATIONAL
 
 
@@ -115,6 +138,10 @@ def _polish_samples(_model: Model, _posterior: SampleSet, _data: Tensor, _on_ite
     )
 
 
+def _polish_ensemble(_model: Network, _posterior: Ensemble, _data: Tensor, _on_iteration: OnIteration | None) -> Any:
+    raise InvalidInput("an ensemble is not polished: its recipe makes it. Train it again with `lethe train ensemble`")
+
+
 def _polish_network(
     model: Network, posterior: MeanFieldGaussian, data: Tensor, on_iteration: OnIteration | None
 ) -> MeanFieldGaussian:
@@ -124,4 +151,6 @@ def _polish_network(
 
 _VARIATIONAL = _Kind(variational.forget, check_variational, _polish_variational)
 _SAMPLES = _Kind(samples.forget, check_samples, _polish_samples)
+_NETWORK_SAMPLES = _Kind(network_samples.forget, check_samples, _polish_samples)
+_ENSEMBLE = _Kind(ensemble.forget, check_ensemble, _polish_ensemble)
 _NETWORK = _Kind(network.forget, check_network, _polish_network)

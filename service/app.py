@@ -31,6 +31,7 @@ from service.routes import (
     callbacks,
     deletions,
     downloads,
+    draws,
     jobs,
     log,
     models,
@@ -88,7 +89,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(HTTPException, _render_error)
     app.add_exception_handler(ClientDisconnect, _end_quietly)
     app.add_exception_handler(Exception, _render_crash)
-    for module in (bulk, deletions, downloads, log, models, jobs, callbacks, audit, reissue, schemas, system):
+    for module in (bulk, deletions, downloads, log, models, draws, jobs, callbacks, audit, reissue, schemas, system):
         app.include_router(module.router)
     for router in (opendsr.public, opendsr.v1, opendsr.router):
         app.include_router(router)

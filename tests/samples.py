@@ -25,6 +25,7 @@ from vocabulary import rungs
 
 CONFIG = {"components": 1, "dimensions": 2, "prior_std": 1.0}
 PEOPLE, ROWS_EACH = 10, 4
+WORN_DRAWS = 800
 RUNGS = list(rungs.RUNGS)
 
 
@@ -94,6 +95,29 @@ def register_sample_set(settings: Settings, database: Database, **policy: Any) -
         config=dict(CONFIG),
         policy={"epsilon": 0.05, "level": "estimated", "rungs": RUNGS, "seconds": None, **policy},
         posterior=save({"samples": draws, "chain": np.arange(len(draws)) % 4}),
+        posterior_kind="samples",
+        records=save({"x": data}),
+        lookups=[lookup(settings, row // ROWS_EACH) for row in range(len(data))],
+    )
+    return register(database, open_artifacts(settings), registration, actor="test")
+
+
+def register_worn_set(settings: Settings, database: Database, extra_rows: int = 8, **policy: Any) -> uuid.UUID:
+    """Register draws of the conjugate mixture given more rows than it has, whose weights divide these rows out."""
+    data, generator = points(), np.random.default_rng(5)
+    extra = generator.normal(size=(extra_rows, 2)) + 0.5
+    precision = len(data) + extra_rows + 1.0
+    draws = (data.sum(0) + extra.sum(0)) / precision + generator.normal(size=(WORN_DRAWS, 2)) / precision**0.5
+    weights = {
+        "log_weights": ((draws[:, None] - extra) ** 2).sum((1, 2)) / 2,
+        "log_weights_error": np.full(1, 1e-12),
+    }
+    registration = Registration(
+        name="worn set",
+        family="gaussian-mixture",
+        config=dict(CONFIG),
+        policy={"epsilon": 0.5, "level": "estimated", "rungs": RUNGS, "seconds": None, **policy},
+        posterior=save({"samples": draws, "chain": np.arange(len(draws)) % 4, **weights}),
         posterior_kind="samples",
         records=save({"x": data}),
         lookups=[lookup(settings, row // ROWS_EACH) for row in range(len(data))],

@@ -11,7 +11,7 @@ from vocabulary.levels import CertifiedLevel, Level
 from vocabulary.posterior_kinds import Reading
 from vocabulary.references import Reference
 from vocabulary.rungs import RungName
-from vocabulary.signed_model import Count, Earlier, Flag, Real, SignedModel
+from vocabulary.signed_model import Count, Earlier, Flag, Real, Sha256, SignedModel
 
 
 class Assumption(SignedModel):
@@ -57,18 +57,32 @@ class KantorovichConstants(Constants):
 class NetworkConstants(Constants):
     """Constants of an estimate for a network."""
 
-    excess: Real | None = Field(description="Excess of the linearised network on the sampled rows, in nats.")
+    may_be_absent = frozenset({"softer", "deviation", "linearised", "rounding", "reads", "steps"})
+
+    excess: Real | None = Field(
+        description="How far the network's own energy fell in the descent from the posterior, in nats; until 2026-11: "
+        "excess of the linearised network on the sampled rows."
+    )
     excess_of_nothing: Real | None = Field(description="The same for the posterior before forgetting.")
     unsolved: Real | None = Field(
-        description="Gauss-Radau bound on what the solver left of the excess; until 2026-11: what its later half added."
+        description="What the network linearised where the descent ended has left below, with a Gauss-Radau bound on "
+        "the solver's rest; until 2026-11: what the solver left."
     )
+    linearised: Real | Earlier | None = Field(
+        default=None, description="The same where the descent began: the excess of the linearised network."
+    )
+    rounding: Real | Earlier | None = Field(default=None, description="Allowance for floating-point rounding, in nats.")
     standard_error: Real | None = Field(description="Standard error of the excess from sampling rows.")
-    softer: Real | None = Field(description="c: the share by which the network's curvature falls short of linear.")
-    deviation: Real | None = Field(description="k: how far the network's gradient deviates from linear.")
+    softer: Real | Earlier | None = Field(
+        default=None, description="In earlier certificates only: how far the curvature falls short of linear, a share."
+    )
+    deviation: Real | Earlier | None = Field(
+        default=None, description="In earlier certificates only: how far the gradient deviates from linear, a share."
+    )
     widths: Real | None = Field(description="Excess due to wrong widths, in nats.")
     made: Real | None = Field(description="½ΔᵀAΔ of the step Δ that was made.")
-    divergence: Real | None = Field(description="KL(processed ‖ minimum of the sample), in nats.")
-    divergence_reverse: Real | None = Field(description="KL(minimum of the sample ‖ processed), in nats.")
+    divergence: Real | None = Field(description="KL(processed ‖ where the descent ended), in nats.")
+    divergence_reverse: Real | None = Field(description="KL(where the descent ended ‖ processed), in nats.")
     paper_epsilon: Real | None = Field(description="The paper's bound with that distance; null where it is infinite.")
     gradient: Real | None = Field(description="Norm of the residual gradient on the judging rows, in units of 1/σ.")
     gradient_margin: Real | None = Field(description="How far sampling may have moved that norm.")
@@ -76,7 +90,9 @@ class NetworkConstants(Constants):
     lipschitz: Real | None = Field(description="Sampled third derivative, in the same units.")
     kantorovich: Real | None = Field(description="Lη/m from the two; at 1/2 or more the theorem says nothing.")
     pull_norm: Real | None = Field(description="Norm of the gradient of the forgotten rows, in units of 1/σ.")
-    rows: Count = Field(description="Rows on which the minimum was sought.")
+    rows: Count = Field(description="Rows whose energy was descended: all that are retained, or a sample.")
+    reads: Count | Earlier | None = Field(default=None, description="Draws of the frozen noise that read each row.")
+    steps: Count | Earlier | None = Field(default=None, description="Steps of the descent.")
     products: Count = Field(description="Products with the curvature matrix.")
     seconds: Real | None = Field(description="Time that the estimate took.")
 
@@ -91,6 +107,36 @@ class RetrainedNetworkConstants(Constants):
     lambda_min: Real | None = Field(description="Smallest curvature found.")
 
 
+class RetrainedMember(SignedModel):
+    """A member of an ensemble that lost rows and was trained again."""
+
+    member: Count = Field(description="Its number before the deletion, from 0.")
+    rows_before: Count = Field(description="Rows of its shard before the deletion.")
+    rows_after: Count = Field(description="Rows it was trained on; with 0 it was dropped.")
+    seed: Count = Field(description="Seed of its training.")
+    iterations: Count = Field(description="Minibatches of its training.")
+
+
+class UnchangedMember(SignedModel):
+    """A member of an ensemble that had read none of the forgotten rows."""
+
+    member: Count = Field(description="Its number before the deletion, from 0.")
+    sha256: Sha256 = Field(description="SHA-256 of its parameters, float64, in the file before and in the one after.")
+
+
+class EnsembleConstants(Constants):
+    """Which members of an ensemble were trained again, by which recipe, and which are the same bytes as before."""
+
+    members_before: Count = Field(description="Members before the deletion.")
+    members_after: Count = Field(description="Members after it: those without rows were dropped.")
+    retrained: list[RetrainedMember] = Field(description="Members that lost rows.")
+    unchanged: list[UnchangedMember] = Field(description="All other members.")
+    epochs: Count = Field(description="Recipe: passes over a member's rows.")
+    batch_size: Count = Field(description="Recipe: rows in a minibatch.")
+    learning_rate: Real = Field(description="Recipe: first learning rate.")
+    prior_share: Real = Field(description="Recipe: power of the prior in a member's posterior.")
+
+
 class GaussianTheorem(SignedModel):
     """What a shift alone would leave if both posteriors were Gaussian."""
 
@@ -101,7 +147,19 @@ class GaussianTheorem(SignedModel):
 class SampleConstants(Constants):
     """Constants of an estimate for a sample set, from the importance weights of all deletions since it was drawn."""
 
-    may_be_absent = frozenset({"reading", "chi_square", "undetectable"})
+    may_be_absent = frozenset(
+        {
+            "reading",
+            "chi_square",
+            "undetectable",
+            "s_r_hat",
+            "s_ess",
+            "panel_r_hat",
+            "panel_ess",
+            "independent_draws",
+            "effective_parameters",
+        }
+    )
 
     n_before: Count = Field(description="Rows before forgetting.")
     draws: Count = Field(description="Samples that were weighed.")
@@ -126,13 +184,77 @@ class SampleConstants(Constants):
     chain_ess: Real | None = Field(description="Effective sample size of those chains.")
     chain_width: Real | None = Field(description="Width of those chains relative to the posterior's.")
     gaussian: GaussianTheorem | None = Field(description="A second view; null for models too large for it.")
+    s_r_hat: Real | Earlier | None = Field(
+        default=None,
+        description="R-hat of the log-likelihood of all rows forgotten since the chains drew. This and what follows is "
+        "null where the parameters themselves are checked.",
+    )
+    s_ess: Real | Earlier | None = Field(default=None, description="Effective sample size of that log-likelihood.")
+    panel_r_hat: Real | Earlier | None = Field(
+        default=None, description="R-hat of the log-likelihood of a row, the worst of a panel of rows."
+    )
+    panel_ess: Real | Earlier | None = Field(
+        default=None, description="Effective sample size of such a log-likelihood, the smallest of the panel."
+    )
+    independent_draws: Real | Earlier | None = Field(
+        default=None, description="Number of independent draws that the weights are worth: N of the bound."
+    )
+    effective_parameters: Real | Earlier | None = Field(
+        default=None,
+        description="How much the log-likelihoods vary between draws, as a number of parameters that the rows inform.",
+    )
+
+
+class FunctionMixing(SignedModel):
+    """Mixing of a network's chains, judged by the log-likelihoods of a random panel of rows."""
+
+    rows: Count = Field(description="Rows of the panel.")
+    chains: Count = Field(description="Chains that were compared.")
+    r_hat: Real | None = Field(description="R-hat of the worst row.")
+    r_hat_limit: Real | None = Field(description="Limit of `r_hat`.")
+    typical_r_hat: Real | None = Field(description="R-hat of the row in the middle.")
+    ess: Real | None = Field(description="Effective sample size of the worst row.")
+    effective_parameters: Real | None = Field(
+        description="How much the log-likelihoods vary between draws, as a number of parameters that the rows inform."
+    )
+    distinct_draws: Count = Field(description="Draws that differ from each other.")
+
+
+class TemperedConstants(Constants):
+    """Constants of an estimate for a tempered sample set: stages of weights, with chain steps after each."""
+
+    n_before: Count = Field(description="Rows before forgetting.")
+    draws: Count = Field(description="Draws, before and after.")
+    stages: Count = Field(description="Stages in which the forgotten rows were removed.")
+    smallest_ess: Real | None = Field(
+        description="Smallest relative effective sample size of a chain's weights, over all stages."
+    )
+    ancestors: Count = Field(description="Draws before that have a descendant among those after.")
+    copies: Count = Field(description="Draws that equal another one.")
+    acceptance: Real | None = Field(description="Share of accepted steps in the last stage.")
+    row_passes: Count = Field(description="Gradients of a row at a draw that were computed.")
+    picked: Real | None = Field(description="Sum over the stages of what resampling may have left, in nats.")
+    undetectable: Real | None = Field(
+        description="Divergence that the diagnostics of so many draws cannot exclude, in nats; epsilon contains it."
+    )
+    chain_r_hat: Real | None = Field(description="R-hat of the draws after, over the chains they descend from.")
+    chain_ess: Real | None = Field(description="Effective sample size of the draws after.")
+    chain_width: Real | None = Field(description="Width of the draws after relative to the posterior's.")
 
 
 class ChainDiagnostics(Constants):
     """Diagnostics of chains that were run again on the retained rows."""
 
     may_be_absent = frozenset(
-        {"mean_gradient", "mean_gradient_limit", "virial", "virial_limit", "worst_parameter", "undetectable"}
+        {
+            "mean_gradient",
+            "mean_gradient_limit",
+            "virial",
+            "virial_limit",
+            "worst_parameter",
+            "undetectable",
+            "functions",
+        }
     )
 
     r_hat: Real | None = Field(description="R-hat of the chains.")
@@ -154,6 +276,10 @@ class ChainDiagnostics(Constants):
         description="The largest divergence, in nats, that these checks could not exclude (95 %) given the draws.",
     )
     warning: str | None = Field(description="Complaint of the diagnostics; null if they passed.")
+    functions: FunctionMixing | Earlier | None = Field(
+        default=None,
+        description="Of a network: the mixing of its predictions, of which `r_hat` and `ess` are the worst; else null.",
+    )
 
 
 class EarlierConstants(Constants):
@@ -166,7 +292,9 @@ BoundConstants = Annotated[
     KantorovichConstants
     | NetworkConstants
     | RetrainedNetworkConstants
+    | EnsembleConstants
     | SampleConstants
+    | TemperedConstants
     | ChainDiagnostics
     | SkipJsonSchema[EarlierConstants],
     Field(union_mode="left_to_right"),
@@ -203,7 +331,8 @@ class Bound(SignedModel):
     reference_kind: Reference | None = Field(
         default=None,
         description="Of a sample set: `posterior`, or the weaker `stored draws`, where the law of the stored draws is "
-        "taken as given. Null for other posteriors, absent in earlier certificates.",
+        "taken as given. Null for other posteriors, and for a network's draws made anew that are not shown to be "
+        "draws of the posterior; absent in earlier certificates.",
     )
     direction: str | Earlier = Field(default=None, description="Which divergence, or excess, epsilon is about.")
     n_retained: Count | Earlier = Field(default=None, description="Rows that were retained.")

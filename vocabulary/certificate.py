@@ -214,7 +214,10 @@ class DestroyedFile(SignedModel):
     """A file of the model that was destroyed."""
 
     digest: Sha256 = Field(description="SHA-256 of the file.")
-    kind: str = Field(description="What it held: `dataset`, `posterior`, `never_seen`, or `orphan` if unknown.")
+    kind: str = Field(
+        description="What it held: `dataset`, `posterior`, `never_seen`, `member` of an ensemble, "
+        "or `orphan` if unknown."
+    )
 
 
 class ScheduledFile(SignedModel):

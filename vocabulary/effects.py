@@ -1,4 +1,4 @@
-"""Effects of forgetting, stated beside the bound: releases, membership inference and PAC-Bayes risk bounds."""
+"""Effects of forgetting, stated beside the bound: releases, membership inference, risk bounds and predictions."""
 
 from __future__ import annotations
 
@@ -92,13 +92,50 @@ class PacBayes(SignedModel):
     not_proved: list[str] = Field(default=[], description="What these bounds do not show, in sentences.")
 
 
+class PredictionShift(SignedModel):
+    """Predictions of a group of rows before and after, rounded to two digits. KL in nats, between class probabilities.
+
+    The probability of the label and the error are null for fewer than 21 rows, as they would reveal single scores.
+    """
+
+    rows: Count = Field(description="Rows of the group that were predicted, a sample of many.")
+    kl: Real = Field(description="Mean over the rows of KL(prediction after ‖ prediction before).")
+    kl_error: Real | None = Field(
+        description="Standard error of `kl` from the choice of draws (of an ensemble, of its members); null for one."
+    )
+    kl_max: Real = Field(description="The largest divergence of a row.")
+    kl_reverse: Real = Field(description="Mean over the rows of KL(prediction before ‖ prediction after).")
+    noise: Real | None = Field(
+        description="Mean KL between the predictions of two halves of the draws after (of an ensemble, of its "
+        "members): what chains that are run again show of the same posterior. Null for a single draw."
+    )
+    label_before: Real | None = Field(description="Mean probability of the row's own label before.")
+    label_after: Real | None = Field(description="The same after.")
+    error_before: Real | None = Field(description="Share of rows with another label as the most probable one, before.")
+    error_after: Real | None = Field(description="The same after.")
+
+
+class FunctionSpace(SignedModel):
+    """How far predictions moved. Evidence, not proof; after retraining, against a model that never saw the rows."""
+
+    forgotten: PredictionShift = Field(description="The forgotten rows of the whole batch.")
+    retained: PredictionShift = Field(description="A random panel of retained rows.")
+    never_seen: PredictionShift | None = Field(description="A random panel of never-seen rows; null if there are none.")
+    draws_before: Count = Field(description="Draws over which predictions before were averaged.")
+    draws_after: Count = Field(description="Draws over which predictions after were averaged.")
+
+
 class Effects(SignedModel):
     """What forgetting did to the model. Evidence beside the bound."""
 
+    may_be_absent = frozenset({"function_space"})
     release: list[Release] = Field(
         default=[], description="One entry for each number of draws; empty where no divergence is known."
     )
     membership: Membership | Earlier = Field(default=None, description="Membership inference before and after.")
     pac_bayes: PacBayes | None = Field(
+        default=None, description="Null for families that do not classify, or if it cannot be computed."
+    )
+    function_space: FunctionSpace | None = Field(
         default=None, description="Null for families that do not classify, or if it cannot be computed."
     )

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -30,6 +30,10 @@ NETWORK_DRAWS = 32
 MIN_NETWORK_ROWS = 2 * NETWORK_DRAWS
 LARGEST_NETWORK_VALUE = 1e9
 """Networks compute in float32, where the square of a larger number nears the end of the range."""
+
+ActivationName = Literal["relu", "tanh", "softplus", "gelu"]
+"""Non-linearity of a network's hidden layers. All but relu are smooth: relu has a kink wherever a unit switches."""
+ACTIVATIONS: tuple[ActivationName, ...] = get_args(ActivationName)
 
 Count = Annotated[int, Field(ge=1, le=MAX_PARAMETERS)]
 Width = Annotated[int, Field(ge=1, le=MAX_NETWORK_PARAMETERS)]
@@ -134,10 +138,11 @@ class NetworkConfig(FamilyConfig):
     max_parameters: ClassVar[int] = MAX_NETWORK_PARAMETERS
     reason_for_limit: ClassVar[str] = "a worker keeps dozens of draws of all of them"
     prior_std: Scale = NETWORK_PRIOR_STD
+    activation: ActivationName = "relu"
 
 
 class MLPConfig(NetworkConfig):
-    """W₂ relu(W₁x + b₁) + b₂, then softmax. Rows are the features and the label last."""
+    """W₂ activation(W₁x + b₁) + b₂, then softmax. Rows are the features and the label last."""
 
     dimensions: Width
     hidden: Width

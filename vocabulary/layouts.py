@@ -14,6 +14,9 @@ LARGEST_SAMPLED_VALUE = 1e6
 LARGEST_LOG_WEIGHT = 1e3
 """A sample whose weight is smaller by this exponent has none in float64."""
 
+LARGEST_SEED = (1 << 53) - 1
+"""Certificates repeat seeds, and canonical JSON has no larger integer."""
+
 
 @dataclass(frozen=True)
 class Layout:

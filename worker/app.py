@@ -1,4 +1,4 @@
-"""The Celery worker. It has two tasks, each started by a doorbell message."""
+"""The Celery worker. It has three tasks, each started by a doorbell message."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from celery import Celery, signals
 from ml.numerics.device import has_cuda
 from service.logs import configure_logging
 from service.settings import Settings
-from service.store.batches.doorbell import CHECK_TASK, FORGET_TASK, QUEUES, celery_app
+from service.store.batches.doorbell import CHECK_TASK, FORGET_TASK, PART_TASK, QUEUES, REFRESH_TASK, celery_app
 from service.store.states import Device
 from worker.context import WorkerContext, process_name
 from worker.forget import serve_doorbell, warm_up
+from worker.parts import help_training
 from worker.readiness import check_current
+from worker.refresh import refresh_worn
 from worker.shutdown import GracefulShutdown
 
 HARD_LIMIT_MARGIN_SECONDS = 300.0
@@ -58,6 +60,14 @@ def create_worker(settings: Settings, name: str) -> Celery:
     @app.task(name=CHECK_TASK, shared=False)
     def check(model_id: str) -> None:
         check_current(open_context(), uuid.UUID(model_id))
+
+    @app.task(name=REFRESH_TASK, shared=False)
+    def refresh(model_id: str) -> None:
+        refresh_worn(open_context(), uuid.UUID(model_id))
+
+    @app.task(name=PART_TASK, shared=False)
+    def train_parts(model_id: str) -> None:
+        help_training(open_context(), uuid.UUID(model_id))
 
     return app
 

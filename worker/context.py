@@ -13,6 +13,7 @@ from service.store.batches.doorbell import Doorbell
 from service.store.batches.lifecycle import ClaimTerms
 from service.store.batches.selection import Limits
 from service.store.database import Database
+from service.store.refreshes.lifecycle import RefreshTerms
 from service.store.signing.keys import open_signer
 from service.store.signing.statements import StatementSigner
 
@@ -40,6 +41,14 @@ class WorkerContext:
             signer=open_signer(settings, database),
             doorbell=Doorbell(settings.broker, database),
             name=name or process_name(),
+        )
+
+    @property
+    def refresh_terms(self) -> RefreshTerms:
+        return RefreshTerms(
+            below=self.settings.refresh_below,
+            lease_seconds=self.settings.lease_seconds,
+            max_crashes=self.settings.max_attempts,
         )
 
     @property

@@ -33,7 +33,8 @@ from vocabulary.levels import DESTROYED
 from worker.context import WorkerContext
 from worker.failures import Failure, classify
 from worker.lease import Lease
-from worker.loading import LoadedModel, load_model
+from worker.loading import LoadedModel, draw_count, load_claimed
+from worker.parts import SharedTraining
 
 CLAIM_LOCK_SECONDS = 1.0
 
@@ -105,9 +106,7 @@ def warm_up() -> None:
 
 def _process(context: WorkerContext, claim: Claim, lease: Lease) -> BatchResult:
     lease.report("loading", 0.0)
-    digests = claim.posterior_digest, claim.dataset_digest, claim.never_seen_digest
-    kind = claim.posterior_kind
-    loaded = load_model(context.artifacts, claim.model_id, claim.family, kind, claim.config, *digests)
+    loaded = load_claimed(context.artifacts, claim)
     lease.device = str(loaded.rows.device)
     policy = ml.Policy(**{**claim.policy, "rungs": tuple(claim.policy["rungs"])})
     forgotten = torch.from_numpy(loaded.dataset.positions(claim.forgotten))
@@ -119,6 +118,7 @@ def _process(context: WorkerContext, claim: Claim, lease: Lease) -> BatchResult:
         policy,
         on_progress=lease.report,
         on_step=lease.record_step,
+        train_members=SharedTraining(context, claim, loaded, forgotten),
     )
     lease.report("effects", 1.0)
     evidence = _collect_evidence(loaded, forgotten, outcome)
@@ -132,6 +132,7 @@ def _process(context: WorkerContext, claim: Claim, lease: Lease) -> BatchResult:
         tree_after=DatasetTree.from_dataset(retained),
         device=lease.device,
         evidence=evidence,
+        draws=draw_count(outcome.posterior),
     )
 
 
@@ -151,6 +152,7 @@ def _collect_evidence(loaded: LoadedModel, forgotten: Tensor, outcome: ml.Outcom
         epsilon,
         loaded.never_seen,
         reading=get_reading(outcome.certificate),
+        reference=outcome.certificate.reference_kind,
     )
     worst = effects.membership.worst
     return Evidence(

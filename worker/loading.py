@@ -13,9 +13,13 @@ from safetensors.torch import load
 from torch import Tensor
 
 import ml
+from ml.certify.importance import relative_ess
 from ml.kinds import gains_from_threads
+from ml.posteriors.sample_set import SampleSet
 from service.store.artifacts.store import ArtifactStore
+from service.store.batches.lifecycle import Claim
 from service.store.datasets.dataset import Dataset, load_dataset
+from service.store.models.registry import DrawCount
 
 SMALL_DATASET = 1_000_000
 """Numbers in a data set below which a second thread costs more than it saves. On a busy machine it costs fifty times
@@ -54,6 +58,20 @@ def load_model(
         torch.from_numpy(dataset.arrays["x"]).to(device),
         never_seen,
     )
+
+
+def draw_count(posterior: ml.Posterior) -> DrawCount | None:
+    """Return how many draws a sample set has, and how many even ones they are worth. None for other posteriors."""
+    if not isinstance(posterior, SampleSet):
+        return None
+    total = len(posterior.samples)
+    return DrawCount(total, total * relative_ess(posterior.log_weights))
+
+
+def load_claimed(artifacts: ArtifactStore, claim: Claim) -> LoadedModel:
+    """Load the version that a batch replaces."""
+    digests = claim.posterior_digest, claim.dataset_digest, claim.never_seen_digest
+    return load_model(artifacts, claim.model_id, claim.family, claim.posterior_kind, claim.config, *digests)
 
 
 def _threads(model: ml.Model, dataset: Dataset) -> int:

@@ -8,10 +8,10 @@ from typing import Any
 import structlog
 
 import ml
-from service.store.models.registry import find_model, record_readiness, versions_without_readiness
+from service.store.models.registry import DrawCount, find_model, record_readiness, versions_without_readiness
 from service.store.tables import Model, Version
 from worker.context import WorkerContext
-from worker.loading import load_model
+from worker.loading import draw_count, load_model
 
 log = structlog.get_logger("worker")
 
@@ -21,24 +21,25 @@ def check_current(context: WorkerContext, model_id: uuid.UUID) -> bool:
     with context.database.reading() as session:
         versions, model = versions_without_readiness(session, model_id), find_model(session, model_id)
     for version in versions:
-        readiness = _readiness(context, model, version)
+        readiness, draws = _check(context, model, version)
         with context.database.writing() as session:
-            record_readiness(session, version.id, readiness)
+            record_readiness(session, version.id, readiness, draws)
         log.info("version.checked", model_id=str(model_id), number=version.number, ready=readiness["ready"])
     return len(versions) > 0
 
 
-def _readiness(context: WorkerContext, model: Model, version: Version) -> dict[str, Any]:
+def _check(context: WorkerContext, model: Model, version: Version) -> tuple[dict[str, Any], DrawCount | None]:
     try:
         digests = version.posterior_digest, version.dataset_digest
         loaded = load_model(context.artifacts, model.id, model.family, model.posterior_kind, model.config, *digests)
-        return ml.readiness(loaded.model, loaded.posterior, loaded.rows).to_dict()
+        readiness = ml.readiness(loaded.model, loaded.posterior, loaded.rows, model.policy["epsilon"]).to_dict()
+        return readiness, draw_count(loaded.posterior)
     except ml.ForgettingError as error:
-        return _not_ready(str(error))
+        return _not_ready(str(error)), None
     except Exception as error:
         # Recorded like any result: a version that cannot be checked must not be checked again every second.
         log.exception("version.unreadable", model_id=str(model.id), number=version.number)
-        return _not_ready(f"the check failed with an unexpected {type(error).__name__}: see the worker's log")
+        return _not_ready(f"the check failed with an unexpected {type(error).__name__}: see the worker's log"), None
 
 
 def _not_ready(advice: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from service.settings import Settings
 from service.store.batches.doorbell import Doorbell
 from service.store.batches.release import release_batches
 from service.store.database import Database
+from service.store.refreshes.lifecycle import release_refreshes
 
 log = structlog.get_logger("worker")
 
@@ -51,6 +52,7 @@ class GracefulShutdown:
         try:
             with database.writing() as session:
                 waiting = release_batches(session, self._name)
+                release_refreshes(session, self._name)  # the sweep rings for them once no deletion waits
             for model_id in waiting:
                 log.info("batch.given_back", model_id=str(model_id))
                 doorbell.ring(model_id)

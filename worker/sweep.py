@@ -18,13 +18,14 @@ from service.store.artifacts.leftovers import collect_leftovers
 from service.store.artifacts.location import open_artifacts
 from service.store.artifacts.orphans import collect_orphans
 from service.store.artifacts.store import ArtifactStore, destroy_due
-from service.store.batches.doorbell import CHECK_TASK, Doorbell
+from service.store.batches.doorbell import CHECK_TASK, REFRESH_TASK, Doorbell
 from service.store.batches.due import models_to_ring
 from service.store.database import Database
 from service.store.deletions.summaries import write_daily_summary
 from service.store.erasure_traces import TraceClearer
 from service.store.errors import StoreError
 from service.store.models.registry import versions_without_readiness
+from service.store.refreshes.due import models_to_refresh
 from worker.absences import run_absences
 from worker.callbacks.sender import run_callbacks
 from worker.checkpoints import run_publisher, run_sequencer
@@ -39,14 +40,17 @@ a thousand requests."""
 BACKGROUND_LOOPS = (run_absences, run_callbacks, run_sequencer, run_publisher)
 
 
-def sweep_once(database: Database, artifacts: ArtifactStore, doorbell: Doorbell) -> None:
+def sweep_once(database: Database, artifacts: ArtifactStore, doorbell: Doorbell, refresh_below: float = 0.0) -> None:
     with database.reading() as session:
         waiting = models_to_ring(session)
         unchecked_models = [version.model_id for version in versions_without_readiness(session)]
+        worn_models = models_to_refresh(session, refresh_below)
     for model_id in waiting:
         doorbell.ring(model_id)
     for model_id in unchecked_models:
         doorbell.ring(model_id, task=CHECK_TASK)
+    for model_id in worn_models:
+        doorbell.ring(model_id, task=REFRESH_TASK)
     destroyed = destroy_due(database, artifacts)
     if destroyed:
         log.info("artifacts.destroyed", count=destroyed)
@@ -68,7 +72,7 @@ def run_sweep(settings: Settings, stop: threading.Event) -> None:
     leftovers_due = orphans_due = time.monotonic()
     while not stop.wait(settings.sweep_seconds):
         try:
-            sweep_once(database, artifacts, doorbell)
+            sweep_once(database, artifacts, doorbell, settings.refresh_below)
             traces.clear()
             if time.monotonic() >= leftovers_due:
                 leftovers_due = time.monotonic() + LEFTOVERS_SECONDS

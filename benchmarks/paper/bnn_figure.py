@@ -17,8 +17,9 @@ SETS = {
     "retained_error": ("retained", "tab:blue"),
     "test_error": ("test", "tab:green"),
 }
-LINES = {"nothing": (":", None), "paper": ("--", "s"), "ours": ("-", "^"), "retrained": ("none", "*")}
-LABELS = {"nothing": "nothing done", "paper": "paper's method", "ours": "ours", "retrained": "retrained (target)"}
+OURS = "ours"  # the default way for each size
+LINES = {"nothing": (":", None), "paper": ("--", "s"), OURS: ("-", "^"), "retrained": ("none", "*")}
+LABELS = {"nothing": "nothing done", "paper": "paper's method", OURS: "ours", "retrained": "retrained (target)"}
 
 
 def draw(comparisons: Mapping[str, Sequence[NetworkComparison]], folder: Path) -> list[Path]:
@@ -45,9 +46,13 @@ def _curve(
     panel: Axes, comparisons: Sequence[NetworkComparison], way: str, error: str, style: dict[str, str | None]
 ) -> None:
     sizes = sorted({comparison.removed for comparison in comparisons})
-    values = [[getattr(c.ways[way].score, error) for c in comparisons if c.removed == size] for size in sizes]
+    values = [[_error(c, way, error) for c in comparisons if c.removed == size] for size in sizes]
     centre = [statistics.mean(over_seeds) for over_seeds in values]
     spread = [statistics.pstdev(over_seeds) for over_seeds in values]
     panel.plot(sizes, centre, markersize=6, fillstyle="none", **style)  # type: ignore[arg-type]
     low, high = zip(*((c - s, c + s) for c, s in zip(centre, spread, strict=True)), strict=True)
     panel.fill_between(sizes, low, high, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def _error(comparison: NetworkComparison, way: str, error: str) -> float:
+    return float(getattr(comparison.ways[comparison.ours if way == OURS else way].score, error))

@@ -1,10 +1,20 @@
-"""Inference methods for networks, each with our forgetting and the paper's; and a cache of trained models."""
+"""Inference methods for networks, each with its ways of forgetting and their controls; and a cache of models.
+
+    shift       one influence step under a trust region; of sample sets, all draws move alike
+    descent     the shift, then averaged descent on the tilted energy
+    paper       the paper's recursion, in groups of 64 rows
+    reweight    sample sets: the draws stay, and predictions are averaged with their weights
+    temper      sample sets: weights in stages, with chain steps on minibatches between them
+
+A control takes the very same steps with nothing removed. That leaves a shift, the paper's recursion and weights where
+they were, so their control is doing nothing; descent and tempering have controls of their own.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,23 +24,57 @@ from torch import Tensor
 from benchmarks.timing import timed
 from ml.baselines.paper_network import PaperNetworkRecipe, paper_forget_network, paper_forget_network_samples
 from ml.certify.certificate import Certificate
+from ml.certify.importance import pareto_k, relative_ess, weigh_unmoved
 from ml.certify.network.certificate import certify_network
-from ml.forgetting.network import DEFAULT_RECIPE, TrustedStep, forget_network, forget_network_samples, thin
+from ml.errors import NumericalFailure
+from ml.forgetting.network import (
+    InfluenceResult,
+    NetworkRecipe,
+    descend,
+    forget_network,
+    forget_network_samples,
+    thin,
+)
+from ml.forgetting.tempering import TemperConfig, expected_row_passes, move_draws, temper
 from ml.inference.averaged_descent import AveragedDescent
 from ml.inference.bayes_by_backprop import BayesByBackprop
 from ml.inference.chains import Chains, sample
 from ml.inference.network_training import train_to_convergence
 from ml.inference.sgld import normal
 from ml.models.network import Network
-from ml.models.network_energy import frozen_draws
+from ml.models.network_energy import NetworkEnergy, frozen_draws
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 
+MIN_RELATIVE_ESS, MAX_K_HAT = 0.5, 0.5
+"""Limits of weights that are not refused."""
+_SEED = 1
+
 Report = Callable[[float], None]
+Forgotten = tuple[Any, dict[str, float]]
+"""Posterior after a way of forgetting, and facts about how it was made."""
+
+
+@dataclass(frozen=True, eq=False)
+class Removal:
+    """Rows to remove from the data of a trained network, and its posterior before."""
+
+    network: Network
+    before: Any
+    data: Tensor
+    forgotten: Tensor
 
 
 class Method(Protocol):
-    """Inference method: training, prediction, our forgetting and the paper's."""
+    """Inference method: training, prediction and ways of forgetting."""
+
+    @property
+    def recipe(self) -> NetworkRecipe:
+        """Settings of our shift and descent."""
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """Names of the ways of forgetting and of their controls, in the order in which they are tried."""
 
     def train(self, network: Network, data: Tensor, seed: int, report: Report) -> Any:
         """Return a trained posterior, which has `to_bytes`."""
@@ -38,27 +82,28 @@ class Method(Protocol):
     def load(self, content: bytes) -> Any: ...
 
     def draws(self, posterior: Any, count: int, seed: int) -> Tensor:
-        """Return draws for prediction: (count, p)."""
+        """Return draws for prediction, of equal weight: (count, p)."""
 
     def frozen(self, posterior: Any) -> Tensor:
         """Return the draws that define the energy of our step."""
 
-    def ours(self, network: Network, posterior: Any, data: Tensor, forgotten: Tensor) -> tuple[Any, TrustedStep]: ...
+    def forget(self, way: str, removal: Removal, earlier: dict[str, Any], report: Report) -> Forgotten:
+        """Forget by one of the ways. `earlier` has the posterior of each way before, and its facts as `way facts`.
 
-    def certify(self, network: Network, before: Any, after: Any, data: Tensor, forgotten: Tensor) -> Certificate | None:
-        """Return the certificate of our forgetting, or None if this method has none."""
+        NumericalFailure says why a way is refused or not taken.
+        """
 
-    def paper(
-        self, network: Network, posterior: Any, data: Tensor, forgotten: Tensor, report: Report
-    ) -> tuple[Any, float]:
-        """Return the posterior, and the scale c·n' of the recursion."""
+    def certify(self, removal: Removal, after: Any) -> Certificate | None:
+        """Return the certificate of a shift, or None if this method has none."""
 
 
 @dataclass(frozen=True)
 class Variational:
     training: BayesByBackprop
     descent: AveragedDescent
-    recipe: PaperNetworkRecipe
+    recipe: NetworkRecipe
+    paper: PaperNetworkRecipe
+    ways = ("paper", "shift", "descent", "descent control")
 
     def train(self, network: Network, data: Tensor, seed: int, report: Report) -> MeanFieldGaussian:
         total = self.training.iterations + self.descent.iterations
@@ -72,34 +117,47 @@ class Variational:
         return posterior.mean + posterior.std * noise
 
     def frozen(self, posterior: MeanFieldGaussian) -> Tensor:
-        return frozen_draws(posterior, DEFAULT_RECIPE.draws, seed=0)
+        return frozen_draws(posterior, self.recipe.draws, seed=0)
 
-    def ours(
-        self, network: Network, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor
-    ) -> tuple[MeanFieldGaussian, TrustedStep]:
-        outcome = forget_network(network, posterior, data, forgotten, torch.Generator().manual_seed(1))
-        return outcome.posterior, outcome.step
+    def forget(self, way: str, removal: Removal, earlier: dict[str, Any], report: Report) -> Forgotten:
+        if way == "paper":
+            return self._paper(removal, report)
+        if way == "shift":
+            step_only = replace(self.recipe, large_share=1.0)
+            return _facts(
+                forget_network(removal.network, removal.before, removal.data, removal.forgotten, _seeded(), step_only)
+            )
+        after = earlier["shift"] if way == "descent" else removal.before
+        retraining = self.training.iterations * self.training.batch_size + _descent_passes(self.descent)
+        drift = _descend(self, removal, after.mean - removal.before.mean, way, retraining)
+        return MeanFieldGaussian(removal.before.mean + drift, after.std), {}
 
-    def certify(
-        self, network: Network, before: MeanFieldGaussian, after: MeanFieldGaussian, data: Tensor, forgotten: Tensor
-    ) -> Certificate:
+    def certify(self, removal: Removal, after: MeanFieldGaussian) -> Certificate:
         # Not the seed of the step: rows that judge the step must not be the rows it was computed from.
-        return certify_network(network, before, after, data, forgotten, torch.Generator().manual_seed(2))
-
-    def paper(
-        self, network: Network, posterior: MeanFieldGaussian, data: Tensor, forgotten: Tensor, report: Report
-    ) -> tuple[MeanFieldGaussian, float]:
-        generator = torch.Generator().manual_seed(1)
-        outcome = paper_forget_network(
-            network, posterior, data, forgotten, generator, self.recipe, lambda step, total: report(step / total)
+        return certify_network(
+            removal.network, removal.before, after, removal.data, removal.forgotten, torch.Generator().manual_seed(2)
         )
-        return outcome.posterior, outcome.scale
+
+    def _paper(self, removal: Removal, report: Report) -> Forgotten:
+        outcome = paper_forget_network(
+            removal.network,
+            removal.before,
+            removal.data,
+            removal.forgotten,
+            _seeded(),
+            self.paper,
+            lambda step, total: report(step / total),
+        )
+        return outcome.posterior, {"scale": outcome.scale}
 
 
 @dataclass(frozen=True)
 class Sampled:
     chains: Chains
-    recipe: PaperNetworkRecipe
+    recipe: NetworkRecipe
+    paper: PaperNetworkRecipe
+    tempering: TemperConfig
+    ways = ("paper", "shift", "descent", "descent control", "reweight", "temper", "temper control")
 
     def train(self, network: Network, data: Tensor, seed: int, report: Report) -> SampleSet:
         generator, total = torch.Generator().manual_seed(seed), self.chains.iterations
@@ -110,35 +168,103 @@ class Sampled:
         return SampleSet.from_bytes(content)
 
     def draws(self, posterior: SampleSet, count: int, seed: int) -> Tensor:
-        chosen = torch.randperm(len(posterior.samples), generator=torch.Generator().manual_seed(seed))[:count]
-        return posterior.samples[chosen]
+        """Pick draws systematically by their weights: every k-th one if these are even."""
+        heights = posterior.weights.cumsum(0)
+        marks = (torch.arange(count, dtype=heights.dtype) + 0.5) / count
+        return posterior.samples[torch.searchsorted(heights, marks).clamp(max=len(heights) - 1)]
 
     def frozen(self, posterior: SampleSet) -> Tensor:
-        return thin(posterior.samples, DEFAULT_RECIPE.draws)
+        return thin(posterior.samples, self.recipe.draws)
 
-    def ours(
-        self, network: Network, posterior: SampleSet, data: Tensor, forgotten: Tensor
-    ) -> tuple[SampleSet, TrustedStep]:
-        outcome = forget_network_samples(network, posterior, data, forgotten, torch.Generator().manual_seed(1))
-        return outcome.posterior, outcome.step
+    def forget(self, way: str, removal: Removal, earlier: dict[str, Any], report: Report) -> Forgotten:
+        if way == "paper":
+            return self._paper(removal, report)
+        if way == "shift":
+            return self._shift(removal)
+        if way == "reweight":
+            return _reweight(removal)
+        if way == "temper":
+            return self._temper(removal, report)
+        if way == "temper control":
+            return self._move(removal, int(earlier["temper facts"]["stages"]))
+        after = earlier["shift"] if way == "descent" else removal.before
+        retraining = self.chains.row_passes(len(removal.data) - len(removal.forgotten))
+        drift = _descend(self, removal, after.samples[0] - removal.before.samples[0], way, retraining)
+        return SampleSet(removal.before.samples + drift, removal.before.chain), {}
 
-    def certify(self, network: Network, before: SampleSet, after: SampleSet, data: Tensor, forgotten: Tensor) -> None:
-        """Return None: with so few draws of chains that warn, weights say nothing about so many parameters."""
+    def certify(self, removal: Removal, after: SampleSet) -> None:
+        """Return None: with so few draws of chains that warn, weights of moved draws say nothing."""
 
-    def paper(
-        self, network: Network, posterior: SampleSet, data: Tensor, forgotten: Tensor, report: Report
-    ) -> tuple[SampleSet, float]:
-        generator = torch.Generator().manual_seed(1)
+    def _shift(self, removal: Removal) -> Forgotten:
+        step_only = replace(self.recipe, large_share=1.0)
+        return _facts(
+            forget_network_samples(
+                removal.network, removal.before, removal.data, removal.forgotten, _seeded(), step_only
+            )
+        )
+
+    def _temper(self, removal: Removal, report: Report) -> Forgotten:
+        network, before, data, forgotten = removal.network, removal.before, removal.data, removal.forgotten
+        expected = expected_row_passes(network, before, data, forgotten, self.tempering)
+        affordable = self.chains.row_passes(len(data) - len(forgotten))
+        _check_cost(expected, affordable)
+        config = replace(self.tempering, max_row_passes=affordable)
+        after = temper(network, before, data, forgotten, _seeded(), config, lambda _, removed: report(removed))
+        facts = {"stages": after.stages, "ancestors": after.ancestors, "row_passes": after.row_passes}
+        return after.sample_set, {**facts, "expected_row_passes": expected, "relative_ess": min(after.ess_path)}
+
+    def _move(self, removal: Removal, stages: int) -> Forgotten:
+        return move_draws(removal.network, removal.before, removal.data, _seeded(), stages, self.tempering), {}
+
+    def _paper(self, removal: Removal, report: Report) -> Forgotten:
         outcome = paper_forget_network_samples(
-            network,
-            posterior.samples,
-            data,
-            forgotten,
-            generator,
-            self.recipe,
+            removal.network,
+            removal.before.samples,
+            removal.data,
+            removal.forgotten,
+            _seeded(),
+            self.paper,
             lambda step, total: report(step / total),
         )
-        return SampleSet(outcome.samples, posterior.chain), outcome.scale
+        return SampleSet(outcome.samples, removal.before.chain), {"scale": outcome.scale}
+
+
+def _seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(_SEED)
+
+
+def _facts(outcome: InfluenceResult[Any]) -> Forgotten:
+    step = outcome.step
+    return outcome.posterior, {name: getattr(step, name) for name in ("residual", "damping", "agreement", "products")}
+
+
+def _reweight(removal: Removal) -> Forgotten:
+    """Weigh the draws. Weights that leave too few of them are refused."""
+    after = weigh_unmoved(removal.network, removal.before, removal.data[removal.forgotten])
+    ess, k_hat = relative_ess(after.log_weights), pareto_k(after.log_weights, after.log_weights_error)
+    if ess < MIN_RELATIVE_ESS or k_hat > MAX_K_HAT:
+        raise NumericalFailure(
+            f"refused: {100 * ess:.2g} % of {len(after.samples)} draws left (at least {100 * MIN_RELATIVE_ESS:g} %), "
+            f"Pareto k-hat {k_hat:.2f} (at most {MAX_K_HAT})"
+        )
+    return after, {"relative_ess": ess, "k_hat": k_hat}
+
+
+def _descend(method: Method, removal: Removal, drift: Tensor, way: str, retraining: int) -> Tensor:
+    """Return the drift of the draws after descent from `drift`: of the control, with nothing removed."""
+    _check_cost(len(removal.data) + _descent_passes(method.recipe.descent), retraining)
+    energy = NetworkEnergy(removal.network, removal.data, method.frozen(removal.before))
+    forgotten = removal.forgotten if way == "descent" else removal.forgotten[:0]
+    return descend(energy, drift, forgotten, _seeded(), replace(method.recipe, large_share=0.0))
+
+
+def _descent_passes(descent: AveragedDescent) -> int:
+    return descent.iterations * descent.batch_size
+
+
+def _check_cost(expected: int, retraining: int) -> None:
+    if expected > retraining:
+        raise NumericalFailure(f"not taken: {expected:.2g} gradients of a row, retraining {retraining:.2g}")
 
 
 @dataclass(frozen=True)

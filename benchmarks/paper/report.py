@@ -13,11 +13,23 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.datasets.fashion_mnist import fashion_mnist
-from benchmarks.paper import bnn, bnn_figure, gmm, gmm_figure
+from benchmarks.paper import bnn, bnn_figure, controls, gmm, gmm_figure
 from lethe.progress import stages
 from ml.models.lenet import LeNet5
 
 WAYS = {"nothing": "nothing done", "paper": "paper's method", "ours": "ours", "retrained": "retrained"}
+NETWORK_WAYS = {
+    "nothing": "nothing done",
+    "paper": "paper's method",
+    "shift": "shift",
+    "descent": "shift and descent",
+    "descent control": "control of descent",
+    "reweight": "weights",
+    "temper": "tempered",
+    "temper control": "control of tempered",
+    "retrained": "retrained",
+    "again": "retrained again",
+}
 
 
 def run_gmm(folder: Path, removed: int, seed: int, console: Console) -> None:
@@ -55,6 +67,7 @@ def run_bnn(folder: Path, plan: bnn.Plan, cases: Sequence[str], data: Path | Non
                     bar = report(f"{case}, {removed:,} removed, seed {seed}")
                     comparisons[case].append(bnn.compare(case, removed, seed, scene, plan, folder, bar))
     console.print(_error_table(comparisons))
+    console.print(_effect_table(comparisons))
     console.print(_time_table(comparisons))
     for path in bnn_figure.draw(comparisons, folder):
         console.print(f"Figure: {path}", highlight=False)
@@ -68,32 +81,77 @@ def _error_table(comparisons: Mapping[str, Sequence[bnn.NetworkComparison]]) -> 
     table = Table(
         title="Error in %, and loss in nats per row on the forgotten set; mean over seeds, ± standard deviation"
     )
-    for heading in ("case", "removed", "method", "forgotten", "loss", "retained", "test"):
+    for heading in ("case", "removed", "method", "forgotten", "loss", "retained", "test", "seconds"):
         table.add_column(heading, justify="left" if heading in ("case", "method") else "right")
-    labels = {**WAYS, "again": "retrained again"}
     for case, removed, group in _group_by_size(comparisons):
-        for name in bnn.WAYS:
-            scores = [comparison.ways[name].score for comparison in group]
-            table.add_row(
-                case,
-                f"{removed:,}",
-                labels[name],
-                _format_mean([score.forgotten_error for score in scores], 1),
-                _format_mean([score.forgotten_loss for score in scores], 3),
-                _format_mean([score.retained_error for score in scores], 2),
-                _format_mean([score.test_error for score in scores], 2),
-            )
+        for name in group[0].ways:
+            ways = [comparison.ways[name] for comparison in group]
+            table.add_row(case, f"{removed:,}", _label(group, name), *_format_scores(ways))
         table.add_section()
     return table
+
+
+def _format_scores(ways: Sequence[bnn.NetworkWay]) -> list[str]:
+    scores = [way.score for way in ways if way.score is not None]
+    if len(scores) < len(ways):
+        return [next(way.refused for way in ways if way.refused is not None)]
+    return [
+        _format_mean([score.forgotten_error for score in scores], 1),
+        _format_mean([score.forgotten_loss for score in scores], 3),
+        _format_mean([score.retained_error for score in scores], 2),
+        _format_mean([score.test_error for score in scores], 2),
+        f"{statistics.mean(way.seconds for way in ways):.1f}",
+    ]
+
+
+def _effect_table(comparisons: Mapping[str, Sequence[bnn.NetworkComparison]]) -> Table:
+    """Build the table of what was forgotten: differences to the control of each way."""
+    table = Table(
+        title="Forgotten: change against a control that takes the same steps with nothing removed. "
+        "Training on: change of that control"
+    )
+    headings = ("case", "removed", "method", "error", "loss", "retained", "training on: loss", "retained", "nearer")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in ("case", "method") else "right")
+    for case, removed, group in _group_by_size(comparisons):
+        for name in group[0].ways:
+            if name != "nothing" and not name.endswith(" control"):
+                table.add_row(case, f"{removed:,}", _label(group, name), *_format_effects(group, name))
+        table.add_section()
+    return table
+
+
+def _format_effects(group: Sequence[bnn.NetworkComparison], name: str) -> list[str]:
+    effects = [effect for comparison in group if (effect := controls.effect(comparison, name)) is not None]
+    drifts = [drift for comparison in group if (drift := controls.drift(comparison, name)) is not None]
+    if len(effects) < len(group):
+        return ["refused"]
+    return [
+        _format_mean([effect.forgotten_error for effect in effects], 1),
+        _format_mean([effect.forgotten_loss for effect in effects], 3),
+        _format_mean([effect.retained_error for effect in effects], 2),
+        _format_mean([drift.forgotten_loss for drift in drifts], 3),
+        _format_mean([drift.retained_error for drift in drifts], 2),
+        "" if name in ("paper", "retrained", "again") else _format_nearer(group, name),
+    ]
+
+
+def _format_nearer(group: Sequence[bnn.NetworkComparison], name: str) -> str:
+    """Format in how many comparisons a way is nearer to retraining than the paper's, by the loss on the forgotten."""
+    return f"{sum(controls.is_nearer_than_paper(comparison, name) is True for comparison in group)} of {len(group)}"
+
+
+def _label(group: Sequence[bnn.NetworkComparison], name: str) -> str:
+    return NETWORK_WAYS[name] + (" (ours)" if name == group[0].ours else "")
 
 
 def _time_table(comparisons: Mapping[str, Sequence[bnn.NetworkComparison]]) -> Table:
     """Build the paper's table of times, with our method beside the paper's."""
     table = Table(title="Seconds, and how many times faster than retraining")
-    for heading in ("method", "removed", "retraining", "paper's method", "faster", "ours", "faster", "certificate"):
+    for heading in ("case", "removed", "retraining", "paper's method", "faster", "ours", "faster", "certificate"):
         table.add_column(heading, justify="left" if heading == "case" else "right")
     for case, removed, group in _group_by_size(comparisons):
-        retrained, paper, ours = (_mean(group, _seconds(name)) for name in ("retrained", "paper", "ours"))
+        retrained, paper, ours = (_mean(group, _seconds(name)) for name in ("retrained", "paper", group[0].ours))
         table.add_row(
             case,
             f"{removed:,}",

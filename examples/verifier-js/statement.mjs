@@ -6,6 +6,7 @@ import { checkMultiProof, sha256 } from "./merkle.mjs";
 import { require } from "./rejected.mjs";
 
 const LEVELS = ["estimated", "proved", "retrained"]; // from the weakest to the strongest
+const REFERENCES = ["stored draws", "posterior"]; // of sample sets, likewise
 
 export const KINDS = {
   "urn:lethe:receipt:v1": {
@@ -203,6 +204,16 @@ function checkBound(predicate) {
   require(hold, "An assumption of the bound does not hold, or none is listed");
   if (level === "retrained") require(epsilon === 0, "The epsilon of a retrained model is not 0");
   if (level === "estimated") checkInterval(bound, epsilon);
+  checkReference(bound, policy);
+}
+
+/** Only sample sets have a kind of reference, and no earlier certificate has one. */
+function checkReference(bound, policy) {
+  if (!read.has(bound, "reference_kind") || bound.reference_kind === null) return;
+  const reference = REFERENCES.indexOf(read.text(bound, "reference_kind"));
+  const required = REFERENCES.indexOf(read.has(policy, "reference") ? read.text(policy, "reference") : "posterior");
+  require(reference >= 0 && required >= 0, "The kind of reference is unknown");
+  require(reference >= required, "The reference is weaker than the policy's");
 }
 
 function readLevel(parent) {

@@ -20,6 +20,7 @@ from lethe.cli.output import out, print_note
 from lethe.cli.registration import models
 from lethe.cli.reissue import reissue
 from lethe.cli.tokens import tokens
+from lethe.cli.training import training
 from service.settings import ConfigurationError
 
 TRY, RUN, USE, CHECK, ADMINISTER = "Try it", "Run it", "Use it", "Check it", "Administer it"
@@ -57,6 +58,7 @@ certificates.command("reissue")(reissue)
 app.add_typer(certificates, name="certificate", rich_help_panel=USE)
 app.add_typer(log, name="log", rich_help_panel=CHECK)
 app.add_typer(models, name="model", rich_help_panel=CHECK)
+app.add_typer(training, name="train", rich_help_panel=USE)
 app.add_typer(tokens, name="token", rich_help_panel=ADMINISTER)
 keys.command("rotate-identity")(checked_secrets.rotate_identity)
 keys.command("accept-opendsr")(checked_secrets.accept_opendsr)

@@ -14,32 +14,38 @@ from torch import Tensor
 
 import ml
 from ml.kinds import stored_kind
+from service.store.access.identities import Identity
 
 
 @dataclass(frozen=True, eq=False)
 class ModelFiles:
-    """Files of a registration: the model that the manifest describes, its posterior and the training rows."""
+    """Files of a registration: the model that the manifest describes, its posterior and the training rows.
+
+    `epsilon` is that of the manifest's policy, if it has one.
+    """
 
     model: ml.Model
     posterior: ml.Posterior
     data: Tensor
+    epsilon: float | None = None
 
     @classmethod
     def read(cls, manifest: Path, posterior: Path, records: Path) -> ModelFiles:
-        family, config, kind = _manifest(manifest)
-        return cls(ml.build(family, config), _posterior(posterior, kind), _rows(records))
+        family, config, kind, epsilon = _manifest(manifest)
+        return cls(ml.build(family, config), _posterior(posterior, kind), read_rows(records), epsilon)
 
     def check(self) -> ml.Readiness:
-        return ml.readiness(self.model, self.posterior, self.data)
+        return ml.readiness(self.model, self.posterior, self.data, self.epsilon)
 
     def polish(self, on_iteration: Callable[[int], None]) -> ml.Posterior:
         return ml.polish(self.model, self.posterior, self.data, on_iteration)
 
 
-def _manifest(path: Path) -> tuple[str, dict[str, Any], str | None]:
+def _manifest(path: Path) -> tuple[str, dict[str, Any], str | None, float | None]:
     try:
         manifest = json.loads(path.read_text())
-        return str(manifest["family"]), dict(manifest["config"]), manifest.get("posterior")
+        policy = manifest.get("policy") or {}
+        return str(manifest["family"]), dict(manifest["config"]), manifest.get("posterior"), policy.get("epsilon")
     except (ValueError, KeyError, TypeError) as error:
         raise ml.InvalidInput(
             f"{path} is not a manifest ({error!r}): write JSON with family and config, as for registration"
@@ -55,7 +61,20 @@ def _posterior(path: Path, kind: str | None) -> ml.Posterior:
     return ml.read_posterior(stored, path.read_bytes())
 
 
-def _rows(path: Path) -> Tensor:
+def read_owners(path: Path) -> list[str]:
+    """Read the owner of each row, in the spelling under which the service finds people."""
+    try:
+        items = json.loads(path.read_text())
+        return [Identity(item["identity_type"], item["identity_value"]).canonical for item in items]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ml.InvalidInput(
+            f"{path} is not a list of subjects ({type(error).__name__}): write JSON, for each row an object with "
+            "identity_type and identity_value"
+        ) from None
+
+
+def read_rows(path: Path) -> Tensor:
+    """Read the training rows."""
     tensors = _tensors(path)
     if "x" not in tensors:
         raise ml.InvalidInput(f"{path} holds the tensors {sorted(tensors)}: save the training rows as 'x'")

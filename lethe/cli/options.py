@@ -37,6 +37,10 @@ ManifestFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="JSON with family and config, as for registration.")
 ]
 PosteriorFile = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="safetensors: mean and std, or samples and chain.")
+    Path,
+    typer.Argument(exists=True, dir_okay=False, help="safetensors: mean and std, samples and chain, or an ensemble."),
+]
+SubjectsFile = Annotated[
+    Path, typer.Argument(exists=True, dir_okay=False, help="JSON list: the identity that owns each row.")
 ]
 RecordsFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="safetensors: the training rows as x.")]

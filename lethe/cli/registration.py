@@ -1,8 +1,9 @@
-"""`lethe model`: check, polish and register models."""
+"""`lethe model`: check, polish, register and refresh models."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,19 +18,22 @@ from lethe.cli.options import (
     ManifestFile,
     PosteriorFile,
     RecordsFile,
+    SubjectsFile,
     Token,
     TokenFolder,
     Url,
 )
 from lethe.cli.output import out, print_result
+from vocabulary.families import is_network
 
-models = typer.Typer(help="Check, polish and register models.", no_args_is_help=True)
+models = typer.Typer(help="Check, polish, register and refresh models.", no_args_is_help=True)
 
 
 @models.command("check")
 def check(manifest: ManifestFile, posterior: PosteriorFile, records: RecordsFile, as_json: AsJson = False) -> None:
     """Report how converged a posterior is, which certificate levels it can reach, and how to reach more.
 
+    For samples of a network it also says what the manifest's policy lacks: the rung reweight, or the weaker reference.
     Exits with 0 if it is ready, 1 if there is advice to follow, 2 if the files do not fit together.
     """
     from lethe.cli.models import ModelFiles
@@ -40,7 +44,8 @@ def check(manifest: ManifestFile, posterior: PosteriorFile, records: RecordsFile
     except ForgettingError as error:
         raise typer.BadParameter(str(error)) from None
     values = readiness.to_dict()
-    print_result(values, _describe(values), as_json)
+    lines = [*_describe(values), *advise_on_policy(json.loads(manifest.read_text()), readiness.levels)]
+    print_result(values, lines, as_json)
     raise typer.Exit(0 if readiness.ready else 1)
 
 
@@ -72,9 +77,7 @@ def register(
     manifest: ManifestFile,
     posterior: PosteriorFile,
     records: RecordsFile,
-    subjects: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="JSON list: the identity that owns each row.")
-    ],
+    subjects: SubjectsFile,
     never_seen: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="safetensors: rows that were not trained on.")
     ] = None,
@@ -96,10 +99,50 @@ def register(
         model = client.register_model(description, parameters, rows, owners, unseen)
         with Console(stderr=True).status("waiting for a worker to check it"):
             readiness = client.readiness(model["id"])
-    print_result({**model, "readiness": readiness}, [model["id"], *_describe(readiness)], as_json)
+    lines = [model["id"], *_describe(readiness), *advise_on_policy(model, readiness["levels"])]
+    print_result({**model, "readiness": readiness}, lines, as_json)
+
+
+@models.command("refresh")
+def refresh(
+    model_id: Annotated[str, typer.Argument(help="Id of the model, as `lethe model register` printed it.")],
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    data_dir: TokenFolder = DEFAULT_DATA_DIR,
+    as_json: AsJson = False,
+) -> None:
+    """Have an idle worker continue the chains of a sample set, so that its draws have even weights again.
+
+    Workers do so by themselves below the share of draws in LETHE_REFRESH_BELOW. Deletions come first.
+    """
+    from lethe.cli.connection import connect
+
+    with connect(url, token, data_dir, "operator") as client:
+        requested = client.refresh(model_id)
+    lines = [f"{requested['status']}: GET /api/v1/jobs/{requested['id']} and the model show its progress"]
+    print_result(requested, lines, as_json)
 
 
 def _describe(readiness: dict[str, Any]) -> list[str]:
     levels = ", ".join(readiness["levels"]) or "none without retraining"
     lines = [*readiness["findings"], f"certificate levels: [bold]{levels}[/bold]"]
     return lines + [f"[yellow]to do[/yellow]: {advice}" for advice in readiness["advice"]]
+
+
+def advise_on_policy(manifest: Mapping[str, Any], levels: Sequence[str]) -> list[str]:
+    """Return what the policy of a network's samples lacks for deletions that do not sample anew."""
+    if manifest.get("posterior") != "samples" or not is_network(manifest["family"]):
+        return []
+    policy = manifest.get("policy", {})
+    notes = []
+    if "reweight" not in policy.get("rungs", ()):
+        notes.append(
+            "the policy does not name the rung reweight, which reads the forgotten rows alone: deletions sample anew. "
+            "Its weights reveal these rows, so serve predictions from `GET /api/v1/models/{id}/draws`"
+        )
+    if not levels and policy.get("reference") != "stored draws":
+        notes.append(
+            "these draws do not pass as draws of the posterior: improve the chains, or, if a weaker promise will do, "
+            'set "reference": "stored draws" in the policy'
+        )
+    return [f"[yellow]policy[/yellow]: {note}" for note in notes]

@@ -25,6 +25,11 @@ from .reading import (
 
 LEVELS = ("estimated", "proved", "retrained")
 """Ordered from the weakest to the strongest."""
+REFERENCES = {
+    "stored draws": "reference: the stored draws (weaker promise): what they themselves hold is taken as given",
+    "posterior": "reference: the posterior given the retained records",
+}
+"""What a sample set is compared with, from the weaker promise to the stronger, and how it is told."""
 
 
 def _check_receipt(statement: Mapping[str, Any], predicate: Mapping[str, Any]) -> list[str]:
@@ -62,6 +67,7 @@ def _check_certificate(statement: Mapping[str, Any], predicate: Mapping[str, Any
         _check_records(object_at(predicate, "records")),
         check_forgotten(predicate),
         _check_bound(object_at(predicate, "bound"), object_at(predicate, "policy")),
+        *_check_reference(object_at(predicate, "bound"), object_at(predicate, "policy")),
         *_check_files(predicate, before, after),
     ]
 
@@ -139,6 +145,20 @@ def _check_estimate(bound: Mapping[str, Any], epsilon: float) -> str:
     if not 0 <= low <= high == epsilon:
         raise Rejected("the bound is not the upper end of the interval of the estimate")
     return f"estimated at {low:.3e} to {high:.3e} nats"
+
+
+def _check_reference(bound: Mapping[str, Any], policy: Mapping[str, Any]) -> list[str]:
+    """Check what a sample set is compared with. Other posteriors, and earlier certificates, do not say."""
+    if bound.get("reference_kind") is None:
+        return []
+    reference = text_at(bound, "reference_kind")
+    required = text_at(policy, "reference") if "reference" in policy else "posterior"
+    order = list(REFERENCES)
+    if reference not in order or required not in order:
+        raise Rejected("the kind of reference is unknown")
+    if order.index(reference) < order.index(required):
+        raise Rejected(f"the reference is the {reference}, weaker than the {required} that the policy requires")
+    return [REFERENCES[reference]]
 
 
 def check_posterior(statement: Mapping[str, Any], posterior: bytes) -> str:

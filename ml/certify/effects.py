@@ -1,4 +1,4 @@
-"""Effects of forgetting that a certificate reports beside its bound: release, generalisation and membership attacks.
+"""Effects of forgetting that a certificate reports beside its bound: release, risk, membership attacks, predictions.
 
 They are additional evidence only: they never raise a certificate's level or satisfy a policy.
 """
@@ -9,13 +9,14 @@ import contextlib
 import functools
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, TypeGuard
 
-import torch
 from torch import Tensor
 
+from ml.certify.function_space import FunctionSpace, measure_function_space
 from ml.certify.membership import MembershipReport, audit_membership
 from ml.certify.pac_bayes import NOT_PROVED, Classifier, Gaussian, PacBayes, RiskBound, bound_risk
+from ml.certify.predictive import ClassifierFamily, Posterior, even_draws, weighted_draws
 from ml.certify.release import Release, bound_advantages
 from ml.errors import NumericalFailure
 from ml.forgetting.retained import retained_rows
@@ -26,8 +27,10 @@ from ml.models.potential import Potential
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 from vocabulary.posterior_kinds import Reading
+from vocabulary.references import Reference
 
 _DRAWS = 64  # over which membership scores are averaged
+_FUNCTION_DRAWS = 64  # over which predictions are averaged
 _RISK_DRAWS = 200
 # Evaluating a row is far more expensive for a network than for a regression. Fewer draws make the attack's scores
 # noisier, equally for all groups. Fewer rows per draw keep each draw's error rate unbiased and independent of the
@@ -36,25 +39,19 @@ _NETWORK_DRAWS = 16
 _NETWORK_ROWS_PER_DRAW = 256
 
 
-@runtime_checkable
-class ClassifierFamily(Likelihood, Protocol):
-    """Family whose rows end in a label, so that it has a 0-1 risk to bound."""
-
-    prior_std: float
-
-    @property
-    def classes(self) -> int: ...
-
-
 @dataclass(frozen=True)
 class Effects:
-    """Effects of one forgetting: advantages from released draws, risk bounds, membership attacks."""
+    """Effects of one forgetting: advantages from released draws, risk bounds, membership attacks, predictions."""
 
     release: tuple[Release, ...]
-    """Empty if no divergence is known."""
+    """Empty if no divergence is known, or only one from a law that may know the rows (stored draws)."""
     pac_bayes: PacBayes | None
-    """None for a family that is not a classifier, whose loss is unbounded, and where rounding defeats the bound."""
+    """None for a family that is not a classifier, whose loss is unbounded; for samples of a network, which no Gaussian
+    stands for; for an ensemble, whose members are points and infinitely far from the prior; and where rounding defeats
+    the bound."""
     membership: MembershipReport
+    function_space: FunctionSpace | None
+    """None for a family that is not a classifier, and where a prediction is not finite."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the effects as JSON values."""
@@ -62,34 +59,43 @@ class Effects:
             "release": [asdict(release) for release in self.release],
             "pac_bayes": self.pac_bayes and {**self.pac_bayes.to_dict(), "not_proved": list(NOT_PROVED)},
             "membership": self.membership.to_dict(),
+            "function_space": self.function_space and self.function_space.to_dict(),
         }
 
 
 def measure_effects(
     family: Likelihood,
-    before: MeanFieldGaussian | SampleSet,
-    after: MeanFieldGaussian | SampleSet,
+    before: Posterior,
+    after: Posterior,
     data: Tensor,
     forgotten: Tensor,
     epsilon: float,
     never_seen: Tensor | None = None,
     seed: int = 0,
     reading: Reading = "draws",
+    reference: Reference | None = None,
 ) -> Effects:
     """Measure what forgetting the rows at positions `forgotten` did, given a certified divergence of `epsilon`.
 
-    `reading` says how the samples of a sample set have to be read for that divergence to hold.
+    `reading` says how the samples of a sample set have to be read for that divergence to hold, and `reference` from
+    what it is.
     """
     retained = retained_rows(data, forgotten)
-    risks = None
+    risks = function_space = None
     if isinstance(family, ClassifierFamily):
-        bound = functools.partial(_bound_risk, family, seed=seed)
-        with contextlib.suppress(NumericalFailure):  # evidence beside the bound must not keep anybody from forgetting
-            risks = PacBayes(bound(before, data), bound(after, retained))
+        # Evidence beside the bound must not keep anybody from forgetting.
+        if _has_gaussian(before, family) and _has_gaussian(after, family):
+            bound = functools.partial(_bound_risk, family, seed=seed)
+            with contextlib.suppress(NumericalFailure):
+                risks = PacBayes(bound(before, data), bound(after, retained))
+        old, new = (weighted_draws(posterior, _FUNCTION_DRAWS, seed, reading) for posterior in (before, after))
+        with contextlib.suppress(NumericalFailure):
+            function_space = measure_function_space(family, old, new, data[forgotten], retained, never_seen, seed)
     draws = _NETWORK_DRAWS if isinstance(family, Network) else _DRAWS
-    draws_before, draws_after = (_draw(posterior, seed, draws, reading) for posterior in (before, after))
+    draws_before, draws_after = (even_draws(posterior, draws, seed, reading) for posterior in (before, after))
     membership = audit_membership(family, draws_before, draws_after, data[forgotten], retained, never_seen, seed)
-    return Effects(_release(family, epsilon, reading), risks, membership)
+    release = _release(family, after, epsilon, reading) if reference != "stored draws" else ()
+    return Effects(release, risks, membership, function_space)
 
 
 @dataclass(frozen=True)
@@ -104,9 +110,9 @@ class NetworkClassifier(Classifier):
         return ~(own > rivals)  # negated so that NaN counts as an error
 
 
-def _release(family: Likelihood, epsilon: float, reading: Reading) -> tuple[Release, ...]:
-    """Bound an attacker's advantage; not for an estimated network, whose epsilon is an excess and bounds none."""
-    if isinstance(family, Network) and epsilon > 0:
+def _release(family: Likelihood, posterior: Posterior, epsilon: float, reading: Reading) -> tuple[Release, ...]:
+    """Bound an attacker's advantage; not for an estimated variational network, whose epsilon is an excess."""
+    if isinstance(family, Network) and isinstance(posterior, MeanFieldGaussian) and epsilon > 0:
         return ()
     return bound_advantages(epsilon, picked_by_weight=reading == "weighted draws")
 
@@ -121,25 +127,12 @@ def _bound_risk(
     return bound_risk(Classifier(family, family.classes, family.prior_std), gaussian, rows, seed, _RISK_DRAWS)
 
 
+def _has_gaussian(posterior: Posterior, family: Likelihood) -> TypeGuard[MeanFieldGaussian | SampleSet]:
+    return isinstance(posterior, MeanFieldGaussian) or not isinstance(family, Network)
+
+
 def _gaussian(family: Likelihood, posterior: MeanFieldGaussian | SampleSet, rows: Tensor) -> Gaussian:
     """Return the posterior itself, or for samples the Laplace approximation at the mode nearest to their mean."""
     if isinstance(posterior, MeanFieldGaussian):
         return posterior
     return fit_laplace(Potential(family, rows), posterior.mean)
-
-
-def _draw(posterior: MeanFieldGaussian | SampleSet, seed: int, count: int, reading: Reading) -> Tensor:
-    """Draw parameters with noise, or chain positions, that depend on the seed only.
-
-    Draws of the posteriors before and after then differ by the effect of forgetting alone. Weighted draws are picked at
-    evenly spaced levels of their cumulative weight.
-    """
-    if isinstance(posterior, SampleSet):
-        draws = posterior.samples
-        if reading == "weighted draws":
-            levels = (torch.arange(count, dtype=torch.float64, device=draws.device) + 0.5) / count
-            return draws[torch.searchsorted(posterior.weights.cumsum(0), levels).clamp(max=len(draws) - 1)]
-        return draws[torch.linspace(0, len(draws) - 1, min(count, len(draws))).round().long()]
-    mean, std = posterior.mean.flatten(), posterior.std.flatten()
-    noise = torch.randn(count, len(mean), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return mean + std * noise.to(mean.device)

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from ml.certify.certificate import plain
-from ml.errors import InvalidInput, NumericalFailure
+from ml.certify.predictive import WeightedDraws, log_predictive
+from ml.errors import InvalidInput
 from ml.models.likelihood import Likelihood
 
 _MAX_ROWS = 4096  # retained and never-seen rows each: the standard errors are then below 0.01
-_ROWS_AT_ONCE = 1024
 _QUANTILES = 21
 
 
@@ -123,15 +123,7 @@ def membership_scores(likelihood: Likelihood, draws: Tensor, rows: Tensor) -> Te
         raise InvalidInput(
             f"draws have shape {tuple(draws.shape)}: pass at least one row of {likelihood.parameter_count} parameters"
         )
-    total = torch.full((len(rows),), -math.inf, dtype=torch.float64, device=rows.device)
-    with torch.no_grad():
-        for draw in draws:
-            theta = draw.to(rows.dtype)
-            for chunk, part in zip(torch.split(rows, _ROWS_AT_ONCE), torch.split(total, _ROWS_AT_ONCE), strict=True):
-                torch.logaddexp(part, likelihood.log_likelihood(theta, chunk).double(), out=part)
-    if bool(total.isnan().any()):
-        raise NumericalFailure("a score is NaN: pass finite draws and rows")
-    return total - math.log(len(draws))
+    return log_predictive(likelihood.log_likelihood, WeightedDraws.even(draws), rows)
 
 
 def attack(members: Tensor, others: Tensor) -> Attack:

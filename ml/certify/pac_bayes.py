@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
+from ml.certify.predictive import relabelled_log_likelihoods
 from ml.errors import InvalidInput, NumericalFailure
 from ml.inference.laplace import Laplace
 from ml.models.likelihood import Likelihood
@@ -70,13 +71,8 @@ class Classifier:
 
     def _best_rival(self, theta: Tensor, rows: Tensor) -> Tensor:
         """Return the largest log-likelihood of the labels other than the row's own."""
-        labels, relabelled = rows[:, -1], rows.clone()
-        best = torch.full_like(labels, -math.inf)
-        for label in range(self.classes):
-            relabelled[:, -1] = label
-            scores = self.likelihood.log_likelihood(theta, relabelled)
-            best = torch.where(labels == label, best, torch.maximum(best, scores))
-        return best
+        scores = relabelled_log_likelihoods(self.likelihood, self.classes, theta, rows)
+        return scores.scatter(1, rows[:, -1:].long(), -math.inf).amax(1)
 
 
 @dataclass(frozen=True)
@@ -159,7 +155,7 @@ def prior_kl(posterior: Gaussian, prior_std: float) -> float:
     return kl
 
 
-def chernoff_limit(mean: float, draws: int, delta: float) -> float:
+def chernoff_limit(mean: float, draws: float, delta: float) -> float:
     """Return the largest m with draws·kl(mean ‖ m) ≤ log(1/δ), where kl is the divergence of Bernoulli variables.
 
     It is an upper confidence limit, at level 1-δ, for the expectation of independent values in [0, 1] with this mean
@@ -168,11 +164,12 @@ def chernoff_limit(mean: float, draws: int, delta: float) -> float:
     low, high = mean, 1.0
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        low, high = (low, middle) if draws * _bernoulli_kl(mean, middle) > -math.log(delta) else (middle, high)
+        low, high = (low, middle) if draws * bernoulli_kl(mean, middle) > -math.log(delta) else (middle, high)
     return high
 
 
-def _bernoulli_kl(p: float, q: float) -> float:
+def bernoulli_kl(p: float, q: float) -> float:
+    """Return the divergence between Bernoulli variables of means p and q."""
     if q == 1:
         return 0.0 if p == 1 else math.inf
     return sum(a * math.log(a / b) for a, b in ((p, q), (1 - p, 1 - q)) if a > 0)

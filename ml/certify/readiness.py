@@ -1,7 +1,7 @@
 """Readiness of a posterior: which certificate levels it can reach as registered, and how to improve it.
 
 Certificates refer to an optimum, and training may have stopped before reaching it. The checks are in
-`ml.ladder.variational_readiness`, `ml.certify.sample_readiness` and `ml.certify.network.readiness`.
+`ml.ladder.variational_readiness`, `ml.certify.sample_readiness` and `ml.ladder.network_readiness`.
 """
 
 from __future__ import annotations

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from ml.certify.readiness import Readiness
 from ml.inference.diagnostics import Diagnostics, diagnose, evenly_spaced_draws
+from ml.inference.mixing import by_chain
+from ml.inference.network_diagnostics import diagnose_network
 from ml.models.likelihood import Likelihood
+from ml.models.network import Network
 from ml.models.potential import Potential
 from ml.posteriors.sample_set import SampleSet
 
@@ -57,15 +59,10 @@ def _numbers(diagnostics: Diagnostics, sample_set: SampleSet) -> dict[str, float
 
 def diagnose_samples(likelihood: Likelihood, sample_set: SampleSet, data: Tensor) -> Diagnostics:
     """Test whether the weighted samples can be draws of p(θ | data). Chains are truncated to the shortest one."""
-    draws = _by_chain(sample_set.samples, sample_set.chain)
-    log_weights = _by_chain(sample_set.log_weights, sample_set.chain)
+    if isinstance(likelihood, Network):
+        return diagnose_network(likelihood, sample_set, data)
+    draws = by_chain(sample_set.samples, sample_set.chain)
+    log_weights = by_chain(sample_set.log_weights, sample_set.chain)
     selected = evenly_spaced_draws(draws, min(draws.shape[1], _CHECKED_DRAWS))
     gradients = Potential(likelihood, data).gradients(selected.flatten(0, 1))
     return diagnose(draws, gradients.view_as(selected), log_weights)
-
-
-def _by_chain(values: Tensor, chain: Tensor) -> Tensor:
-    """Return the values of the draws as (chains, length, …)."""
-    chains = [values[chain == number] for number in sorted(set(chain.tolist()))]
-    length = min(len(chain) for chain in chains)
-    return torch.stack([chain[:length] for chain in chains])

@@ -8,17 +8,22 @@ one of two readings:
     weighted draws   a draw that is picked by its weight               KL(p_R ‖ its law) ≤ log(1 + χ²/N)
 
 The second is far smaller where the weights are nearly even, but holds only for a reader who uses them. The plug-in for
-χ² may be below the truth even where the tail looks light: the limits on the weights are stricter there, and the bound
-is doubled. `benchmarks/certificates/coverage.py` measures how often both cover the truth.
+χ² may be below the truth even where the tail looks light: the bound is widened there, the more the fewer draws there
+are (`ml.certify.weight_limits`). `benchmarks/certificates/coverage.py` measures how often both cover the truth.
 
 Everything that could make the weights misleading is checked; if a check fails, nothing is certified. To the upper end
-of an interval is added the divergence that the diagnostics of so many draws cannot exclude.
+of an interval is added the divergence that the diagnostics of so many draws cannot exclude. The weights of a network
+have to mix as well (`ml.certify.weight_mixing`), since its diagnostics look at predictions, not at parameters.
+
+Draws that fail as those of a posterior may still be weighted: a policy can ask for the weaker reference of
+`ml.certify.stored_draws`.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -35,14 +40,21 @@ from ml.certify.importance import (
     weigh_moved,
     weigh_unmoved,
 )
+from ml.certify.sample_constants import SampleConstants
+from ml.certify.stored_draws import certify_stored_draws
+from ml.certify.weight_limits import MAX_K_HAT, describe_worn, min_relative_ess, weight_assumptions, widening
+from ml.certify.weight_mixing import WeightMixing, measure_weights
 from ml.errors import InvalidInput
 from ml.forgetting.retained import retained_rows_of_samples
 from ml.forgetting.samples import MovedSamples
 from ml.inference.chains import Sampled
 from ml.inference.diagnostics import Diagnostics
+from ml.inference.function_mixing import FunctionMixing, measure_functions
 from ml.models.likelihood import Likelihood
+from ml.models.network import Network
 from ml.posteriors.sample_set import SampleSet
 from vocabulary.posterior_kinds import Reading
+from vocabulary.references import DEFAULT_REFERENCE, Reference
 
 REFERENCE = "the posterior given the retained rows"
 DIRECTIONS: dict[Reading, str] = {
@@ -72,9 +84,10 @@ WEIGHTS_REVEAL = (
     "The stored log-weights were computed from the forgotten rows. Whoever reads them beside the draws can infer "
     "something about these rows, and nearly all of a row that was forgotten by weights alone (rung reweight)."
 )
+LEFT_OPEN_BY_WEIGHTS = (UNSEEN, READ_WITH_WEIGHTS, WEIGHTS_REVEAL, *GIVEN)
 NOT_PROVED: dict[Reading, tuple[str, ...]] = {
     "draws": (TAKEN_AS_DRAWS, UNSEEN, WEIGHTS_REVEAL, *GIVEN),
-    "weighted draws": (TAKEN_AS_DRAWS, UNSEEN, READ_WITH_WEIGHTS, WEIGHTS_REVEAL, *GIVEN),
+    "weighted draws": (TAKEN_AS_DRAWS, *LEFT_OPEN_BY_WEIGHTS),
 }
 RESAMPLED_FROM = (
     "The chains set out from the mode that is nearest to the samples before: which of several modes that is may still "
@@ -85,36 +98,11 @@ NOT_CHECKED_AS_ONE_MAP = (
     "it was not checked."
 )
 
-MAX_K_HAT: dict[Reading, float] = {"draws": 0.7, "weighted draws": 0.5}
-"""0.7 is the limit of Pareto smoothed importance sampling (Vehtari et al.)."""
-MIN_RELATIVE_ESS: dict[Reading, float] = {"draws": 0.1, "weighted draws": 0.6}
-_DOUBLED = 2.0
 # An estimate from N draws never exceeds log N. Half of that leaves e^(2ε) draws to estimate ε.
 _LOG_DRAWS_SHARE = 0.5
 # In posterior standard deviations: above the error of the solvers, below what would change the divergence.
 _MAX_UNEVENNESS = 1e-2
 _MAX_PARAMETERS = 2000  # for dense Hessians
-
-
-@dataclass(frozen=True)
-class SampleConstants:
-    """Numbers behind the estimate; NaN if they were not given or could not be computed."""
-
-    n_before: int
-    draws: int
-    reading: Reading
-    estimate: float
-    chi_square: float
-    relative_ess: float
-    k_hat: float
-    effective_draws: float
-    undetectable: float
-    unevenness: float
-    rounding: float
-    chain_r_hat: float
-    chain_ess: float
-    chain_width: float
-    gaussian: GaussianTheorem | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +137,7 @@ def certify_moved(
     after = weigh_moved(likelihood, before, moved, data, retained)
     uneven = unevenness(before.samples, moved.samples)
     theorem = _theorem(likelihood, moved, data, retained)
-    weighed = _Weighed(after, len(data), len(retained), diagnostics, uneven, theorem, seed)
+    weighed = _Weighed(after, len(data), len(retained), diagnostics, uneven, theorem, seed, _get_functions(diagnostics))
     return CertifiedSamples(after, weighed.certificate(limit))
 
 
@@ -161,12 +149,23 @@ def certify_reweighted(
     diagnostics: Diagnostics | None,
     limit: float = math.inf,
     seed: int = 0,
+    reference: Reference = DEFAULT_REFERENCE,
+    posterior_limit: float = math.inf,
 ) -> CertifiedSamples:
-    """Do the same for samples that stay and are only weighted: no pass over the retained rows, and no Hessian."""
+    """Do the same for samples that stay and are only weighted: no pass over the retained rows, and no Hessian.
+
+    `reference` is the weakest one allowed. With `stored draws`, a certificate against the posterior is still returned
+    if the draws pass its checks and its epsilon is at most `posterior_limit`.
+    """
     retained = retained_rows_of_samples(likelihood, before.samples, data, forgotten)
     after = weigh_unmoved(likelihood, before, data[forgotten])
-    weighed = _Weighed(after, len(data), len(retained), diagnostics, 0.0, None, seed)
-    return CertifiedSamples(after, weighed.certificate(limit))
+    weighed = _Weighed(after, len(data), len(retained), diagnostics, 0.0, None, seed, _get_functions(diagnostics))
+    certificate = weighed.certificate(limit)
+    passed = certificate.level != "none" and certificate.epsilon <= posterior_limit
+    if reference == "stored draws" and not passed:
+        functions = weighed.functions or measure_functions(likelihood, before, data)
+        certificate = replace(weighed, functions=functions).stored_draws(functions)
+    return CertifiedSamples(after, certificate)
 
 
 def get_reading(certificate: Certificate) -> Reading:
@@ -178,9 +177,9 @@ def get_reading(certificate: Certificate) -> Reading:
 def describe_wear(sample_set: SampleSet) -> str | None:
     """Say that the weights are worn out, so that no deletion can be certified from them; None if they are not."""
     ess, k_hat = relative_ess(sample_set.log_weights), pareto_k(sample_set.log_weights, sample_set.log_weights_error)
-    if ess >= MIN_RELATIVE_ESS["draws"] and k_hat <= MAX_K_HAT["draws"]:
+    if ess >= min_relative_ess("draws") and k_hat <= MAX_K_HAT:
         return None
-    return _describe_worn(ess)
+    return describe_worn(ess)
 
 
 def certify_resampled(sampled: Sampled, n_retained: int) -> Certificate:
@@ -211,6 +210,14 @@ class _Weighed:
     unevenness: float
     gaussian: GaussianTheorem | None
     seed: int
+    functions: FunctionMixing | None
+
+    def stored_draws(self, functions: FunctionMixing) -> Certificate:
+        """Return the certificate of weighted draws against their own law."""
+        mixing = measure_weights(self.after, functions)
+        return certify_stored_draws(
+            self._constants, self._picked_divergence, mixing, functions, self.n_retained, LEFT_OPEN_BY_WEIGHTS
+        )
 
     def certificate(self, limit: float) -> Certificate:
         """Return the certificate of the draws as they are if it meets the limit, else that of the smaller reading."""
@@ -222,7 +229,10 @@ class _Weighed:
 
     def _certificate(self, reading: Reading, divergence: Estimate) -> Certificate:
         constants = replace(self._constants, reading=reading, estimate=divergence.value)
-        assumptions = _assumptions(constants, divergence.high, self.diagnostics)
+        assumptions = (
+            *weight_assumptions(constants, self._independent_draws),
+            *self._assumptions(constants, divergence),
+        )
         estimated = all(assumption.holds for assumption in assumptions)
         epsilon = divergence.high + constants.undetectable if estimated else math.inf
         return Certificate(
@@ -239,6 +249,22 @@ class _Weighed:
             reference_kind="posterior",
         )
 
+    def _assumptions(self, constants: SampleConstants, divergence: Estimate) -> Iterator[Assumption]:
+        yield _chains(self.diagnostics)
+        if self._mixing is not None:
+            yield from self._mixing.assumptions()
+        if constants.reading == "draws":
+            limit = _LOG_DRAWS_SHARE * math.log(max(constants.effective_draws, 1.0))
+            meaning = (
+                "the divergence is well below the logarithm of the number of effective samples, beyond which none is "
+                "seen"
+            )
+            yield Assumption("range", divergence.high <= limit, divergence.high, limit, meaning)
+        if not math.isnan(constants.unevenness):
+            holds = constants.unevenness <= _MAX_UNEVENNESS
+            meaning = "one affine map moved every sample"
+            yield Assumption("one map", holds, constants.unevenness, _MAX_UNEVENNESS, meaning)
+
     @functools.cached_property
     def _divergence(self) -> Estimate:
         after = self.after
@@ -250,11 +276,21 @@ class _Weighed:
         return estimate_chi_square(after.log_weights, after.chain, after.log_weights_error, self.seed)
 
     @property
+    def _independent_draws(self) -> float:
+        numbers = (self._constants.chain_ess, self._constants.independent_draws, float(len(self.after.samples)))
+        return min(number for number in numbers if not math.isnan(number))
+
+    @property
     def _picked_divergence(self) -> Estimate:
         """log(1 + χ²/N) for the effective number N of the chains' draws. Nothing bounds the divergence from below."""
-        draws = min(self._constants.chain_ess, len(self.after.samples))
+        draws = self._independent_draws
         value, high = (math.log1p(chi_square / draws) for chi_square in (self._chi_square.value, self._chi_square.high))
-        return Estimate(value, 0.0, _DOUBLED * high)
+        return Estimate(value, 0.0, widening(draws) * high)
+
+    @functools.cached_property
+    def _mixing(self) -> WeightMixing | None:
+        """Mixing of the weights of a network; the diagnostics of other models look at every parameter."""
+        return None if self.functions is None else measure_weights(self.after, self.functions)
 
     @functools.cached_property
     def _constants(self) -> SampleConstants:
@@ -276,45 +312,32 @@ class _Weighed:
             chain_ess=diagnostics.ess if diagnostics else math.nan,
             chain_width=diagnostics.width if diagnostics else math.nan,
             gaussian=self.gaussian,
+            **self._function_constants,
         )
+
+    @property
+    def _function_constants(self) -> dict[str, float]:
+        functions, mixing = self.functions, self._mixing
+        if functions is None or mixing is None:
+            return {}
+        return {
+            "s_r_hat": mixing.r_hat,
+            "s_ess": mixing.ess,
+            "panel_r_hat": functions.r_hat,
+            "panel_ess": functions.ess,
+            "independent_draws": mixing.independent_draws,
+            "effective_parameters": functions.effective_parameters,
+        }
+
+
+def _get_functions(diagnostics: Diagnostics | None) -> FunctionMixing | None:
+    return diagnostics.functions if diagnostics else None
 
 
 def _theorem(likelihood: Likelihood, moved: MovedSamples, data: Tensor, retained: Tensor) -> GaussianTheorem | None:
-    """Apply the theorem if a dense Hessian is affordable."""
-    affordable = likelihood.parameter_count <= _MAX_PARAMETERS
+    """Apply the theorem if a dense Hessian is affordable, and if there is one mode to be Gaussian around."""
+    affordable = likelihood.parameter_count <= _MAX_PARAMETERS and not isinstance(likelihood, Network)
     return gaussian_theorem(likelihood, moved, data, retained) if affordable else None
-
-
-def _assumptions(constants: SampleConstants, high: float, diagnostics: Diagnostics | None) -> tuple[Assumption, ...]:
-    assumptions = [*_weight_assumptions(constants), _chains(diagnostics)]
-    if constants.reading == "draws":
-        limit = _LOG_DRAWS_SHARE * math.log(max(constants.effective_draws, 1.0))
-        meaning = (
-            "the divergence is well below the logarithm of the number of effective samples, beyond which none is seen"
-        )
-        assumptions.append(Assumption("range", high <= limit, high, limit, meaning))
-    if not math.isnan(constants.unevenness):
-        holds = constants.unevenness <= _MAX_UNEVENNESS
-        meaning = "one affine map moved every sample"
-        assumptions.append(Assumption("one map", holds, constants.unevenness, _MAX_UNEVENNESS, meaning))
-    return tuple(assumptions)
-
-
-def _weight_assumptions(constants: SampleConstants) -> tuple[Assumption, Assumption]:
-    max_k_hat, min_ess = MAX_K_HAT[constants.reading], MIN_RELATIVE_ESS[constants.reading]
-    light, left = constants.k_hat <= max_k_hat, constants.relative_ess >= min_ess
-    tail = "the tail of the weights is light enough (Pareto k-hat) for their mean to be estimated"
-    overlap = "the weights leave enough of the samples (relative effective sample size)"
-    if not left:
-        overlap = f"{overlap}: {_describe_worn(constants.relative_ess)}"
-    return (
-        Assumption("tail", light, constants.k_hat, max_k_hat, tail),
-        Assumption("overlap", left, constants.relative_ess, min_ess, overlap),
-    )
-
-
-def _describe_worn(ess: float) -> str:
-    return f"the weights are worn out: {100 * ess:.2g} % of the draws are left; new chains restore them (rung retrain)"
 
 
 def _chains(diagnostics: Diagnostics | None) -> Assumption:

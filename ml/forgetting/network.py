@@ -13,9 +13,9 @@ influence, and stays. The damping is the one with the largest decrease of F̃, a
 what the quadratic model predicts. τ is in units of the posterior's own precision, since a constant would mean something
 different for every weight.
 
-One such step does not remove a group that is a large share of the rows. Then averaged descent on the retained rows
-continues from the step (`ml.inference.averaged_descent`), in a fraction of the time of another step. For a smaller
-group its noise exceeds the movement of a posterior that has converged.
+One such step does not remove a group that is a large share of the rows. Then averaged descent on F̃
+(`ml.inference.averaged_descent`, `ml.forgetting.tilted_energy`) continues from the step, in a fraction of the time of
+another one. For a smaller group its noise exceeds the movement of a posterior that has converged.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from torch import Tensor
 
 from ml.errors import InvalidInput, NumericalFailure
 from ml.forgetting.retained import retained_positions, retained_rows, retained_rows_of_samples
+from ml.forgetting.tilted_energy import tilt
 from ml.inference.averaged_descent import AveragedDescent, average_descent
 from ml.models.checks import check_count
 from ml.models.network import Network
-from ml.models.network_energy import FROZEN_DRAWS, NetworkEnergy, frozen_draws
+from ml.models.network_energy import FROZEN_DRAWS, NetworkEnergy, frozen_energy
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 from ml.solvers import DampedSystem, Solution
@@ -82,8 +83,6 @@ class NetworkRecipe:
 
 
 DEFAULT_RECIPE = NetworkRecipe()
-SAMPLES_RECIPE = NetworkRecipe(large_share=0.01)
-"""For sample sets, whose own noise exceeds that of the descent, and which have no certificate that it could spoil."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +120,7 @@ def forget_network(
     network.check_posterior(posterior)
     network.check_data(data)
     network.check_data(retained_rows(data, forgotten))
-    energy = NetworkEnergy(network, data, frozen_draws(posterior, recipe.draws, seed=0))
+    energy = frozen_energy(network, posterior, data, recipe.draws)
     precision = posterior.std.square().reciprocal()
     step = influence_step(energy, precision, forgotten, generator, recipe)
     drift = descend(energy, step.drift, forgotten, generator, recipe)
@@ -137,7 +136,7 @@ def forget_network_samples(
     data: Tensor,
     forgotten: Tensor,
     generator: torch.Generator,
-    recipe: NetworkRecipe = SAMPLES_RECIPE,
+    recipe: NetworkRecipe = DEFAULT_RECIPE,
 ) -> InfluenceResult[SampleSet]:
     """Remove the rows at positions `forgotten` from stored samples: all move by x.
 
@@ -173,13 +172,10 @@ def descend(
     generator: torch.Generator,
     recipe: NetworkRecipe = DEFAULT_RECIPE,
 ) -> Tensor:
-    """Return the drift after descent on the retained rows; `drift` itself if the group is small."""
+    """Return the drift after descent on the tilted energy; `drift` itself if the group is small."""
     if len(forgotten) < recipe.large_share * len(energy.data):
         return drift
-    retained = retained_rows(energy.data, forgotten)
-    return drift + average_descent(
-        NetworkEnergy(energy.network, retained, energy.draws + drift), generator, recipe.descent
-    )
+    return drift + average_descent(tilt(energy, drift, forgotten), generator, recipe.descent)
 
 
 def trusted_step(

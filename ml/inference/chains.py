@@ -27,10 +27,12 @@ from ml.inference.cyclical import Cyclical
 from ml.inference.diagnostics import Diagnostics, diagnose, evenly_spaced_draws
 from ml.inference.hmc import HMC, Energy
 from ml.inference.laplace import fit_laplace
+from ml.inference.network_diagnostics import diagnose_network
 from ml.inference.prior_hmc import PriorHMC
 from ml.inference.sghmc import SGHMC
 from ml.inference.sgld import SGLD, StepSize, normal
 from ml.models.likelihood import Likelihood
+from ml.models.network import Network
 from ml.models.potential import Potential
 from ml.posteriors.sample_set import SampleSet
 
@@ -42,7 +44,7 @@ _MAX_BATCHED_PARAMETERS = 5_000
 _CHECKED_DRAWS = 500
 _CHECKED_ROWS = 4096
 _SAMPLING_PER_CHECK = 15
-_MIN_DRAWS_PER_CHAIN = 4  # R̂ splits each chain in two, and a variance needs two
+MIN_DRAWS_PER_CHAIN = 4  # R̂ splits each chain in two, and a variance needs two
 
 OnStep = Callable[[int, float], None]
 Algorithm = SGLD | SGHMC | HMC | PriorHMC
@@ -75,7 +77,7 @@ class Chains:
         ):
             if value < minimum:
                 raise InvalidInput(f"{name} is {value}: pass at least {minimum}")
-        if self.draws_per_chain < _MIN_DRAWS_PER_CHAIN:
+        if self.draws_per_chain < MIN_DRAWS_PER_CHAIN:
             raise InvalidInput(
                 f"{self.draws_per_chain} draws of each chain would remain: raise iterations, or lower burn_in"
             )
@@ -102,6 +104,11 @@ class Chains:
     @property
     def draws_per_chain(self) -> int:
         return sum(self.is_draw(iteration) for iteration in range(1, self.iterations + 1))
+
+    def row_passes(self, rows: int) -> int:
+        """Return the gradients of a row that the chains take on so many rows, diagnostics not counted."""
+        steps = self.algorithm.steps if isinstance(self.algorithm, HMC | PriorHMC) else 1
+        return self.count * self.iterations * steps * min(self.batch_size or rows, rows)
 
     def is_draw(self, iteration: int) -> bool:
         """Return whether the iterate is kept; the first iteration is 1."""
@@ -191,8 +198,29 @@ def sample(
             moves += float((position != previous).any(1).double().mean())
         previous = position
     draws = torch.stack(thinned, 1)  # (chains, draws, p)
-    diagnostics = diagnose(draws, _checked_gradients(likelihood, data, draws, config, generator))
-    return Sampled(_sample_set(draws), diagnostics, moves / (config.iterations - config.burn_in))
+    sample_set = _sample_set(draws)
+    if isinstance(likelihood, Network):
+        diagnostics = diagnose_network(likelihood, sample_set, data)
+    else:
+        diagnostics = diagnose(draws, _checked_gradients(likelihood, data, draws, config, generator))
+    return Sampled(sample_set, diagnostics, moves / (config.iterations - config.burn_in))
+
+
+def walk_chains(
+    likelihood: Likelihood, data: Tensor, thetas: Tensor, origin: Tensor, config: Chains, generator: torch.Generator
+) -> Iterator[Tensor]:
+    """Yield θ of all chains after each of `config.iterations`, from one θ for each on, a row of `thetas`.
+
+    `origin` is where the coordinates of preconditioned chains are looked for. Nothing is burnt in or thinned here.
+    """
+    _check(likelihood, data, origin, config)
+    coordinates = _coordinates(likelihood, data, origin, config)
+    energy = coordinates.pull_back(_energy(likelihood, data, config.batch_size, generator))
+    starts = coordinates.position(thetas)
+    for iteration, position in enumerate(_walk(config, energy, starts, len(data), generator), 1):
+        theta = coordinates.theta(position)
+        _check_size(theta, origin, config, iteration)
+        yield theta
 
 
 def _walk(config: Chains, energy: Energy, starts: Tensor, rows: int, generator: torch.Generator) -> Iterator[Tensor]:
@@ -224,6 +252,10 @@ class _Coordinates:
 
     def theta(self, position: Tensor) -> Tensor:
         return position if self.basis is None else self.origin + position @ self.basis
+
+    def position(self, theta: Tensor) -> Tensor:
+        """Return ψ, of which `theta` is the inverse."""
+        return theta if self.basis is None else torch.linalg.solve(self.basis, theta - self.origin, left=False)
 
     def pull_back(self, energy: Energy) -> Energy:
         """Return U and ∇_ψ U as a function of ψ, from U and ∇_θ U as a function of θ."""

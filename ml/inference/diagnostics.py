@@ -8,9 +8,12 @@
     undetectable    nats: the largest divergence that the draws do not exclude (95 %)
 
 R̂ and ESS compare the chains with each other, the others with the potential U (`ml.inference.stein`): chains that agree
-may all be wrong. R̂ of true draws grows as they get fewer: with e effective draws in each half of c chains, R̂² - 1 is
-about F/e, where (2c-1)F is χ² with 2c-1 degrees of freedom. The limit is 1.01, or what one in a thousand sets of true
-draws exceeds, if that is larger.
+may all be wrong. The limit of R̂ is 1.01, or what one in a thousand sets of true draws exceeds (`ml.inference.mixing`),
+if that is larger.
+
+The weights of a network have symmetries that no chain explores, so that R̂ and ESS of its parameters say nothing. They
+are those of log-likelihoods instead (`ml.inference.function_mixing`); the checks against the potential stay. Gradients
+of a network may be too noisy for these to notice anything: then they do not pass.
 
 Draws with importance weights are judged with them; R̂ and ESS judge the chains, so without. In models of more than 500
 parameters, 500 chosen by a fixed seed are checked, and the warning says so.
@@ -19,7 +22,6 @@ parameters, 500 chosen by a fixed seed are checked, and the warning says so.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -27,13 +29,15 @@ import torch
 from torch import Tensor
 
 from ml.inference import stein
+from ml.inference.function_mixing import FunctionMixing
+from ml.inference.mixing import Mixing, measure_mixing
 from ml.inference.stein import Check, CheckedDraws
-from ml.numerics.quantiles import chi_square_quantile
 
 _MAX_R_HAT = 1.01
-_R_HAT_FALSE_ALARMS = 1e-3
 _MIN_ESS_PER_CHAIN = 100
 _MAX_CHECKED_PARAMETERS = 500
+# A squared width this far from 1 must be noticed, or the gradients of a network tell too little.
+_MAX_UNNOTICED_WIDTH = 0.5
 
 _NOT_THESE_ROWS = (
     "these are not draws of the posterior given these rows. Check that rows, prior and model are those of the chain; "
@@ -49,7 +53,8 @@ _TOO_NARROW = "raise iterations, so that they reach all of it"
 class Diagnostics:
     """Diagnostics of a sample set. `warning` names the limits it misses and what to change; None if it meets all.
 
-    `worst_parameter` is the index of the parameter that the warning names first.
+    `worst_parameter` is the index of the parameter that the warning names first. With `functions`, R̂ and ESS are those
+    of log-likelihoods.
     """
 
     r_hat: float
@@ -62,6 +67,7 @@ class Diagnostics:
     worst_parameter: int | None
     undetectable: float
     warning: str | None
+    functions: FunctionMixing | None = None
 
     @property
     def ok(self) -> bool:
@@ -69,55 +75,55 @@ class Diagnostics:
 
 
 @dataclass(frozen=True)
-class _Mixing:
-    """Largest R̂ and smallest bulk effective sample size, each with its parameter, and their limits."""
-
-    r_hat: float
-    r_hat_parameter: int
-    r_hat_limit: float
-    ess: float
-    ess_parameter: int
-    ess_limit: float
-
-    def problems(self) -> Iterator[_Problem]:
-        if not self.r_hat <= self.r_hat_limit:
-            yield _Problem(
-                f"{{parameter}}: the chains disagree (R-hat {self.r_hat:.3f}, over {self.r_hat_limit:.3g}): "
-                "raise burn_in and iterations, or start nearer the mode",
-                self.r_hat_parameter,
-            )
-        if not self.ess >= self.ess_limit:
-            yield _Problem(
-                f"{{parameter}}: the draws are worth only {self.ess:.0f} independent ones "
-                f"({self.ess_limit:.0f} needed): raise iterations together with thinning, or set preconditioned "
-                "(some thousand parameters at most)",
-                self.ess_parameter,
-            )
-
-
-@dataclass(frozen=True)
 class _Problem:
     """A limit that the draws miss, in words with a place for the name of the `parameter` that misses it most."""
 
     text: str
-    parameter: int
+    parameter: int | None = None
+
+    def describe(self, panel: Tensor, total: int) -> str:
+        if self.parameter is None:
+            return self.text
+        return self.text.format(parameter=f"parameter {int(panel[self.parameter])} (from 0, of {total})")
 
 
-def diagnose(draws: Tensor, gradients: Tensor, log_weights: Tensor | None = None) -> Diagnostics:
+@dataclass(frozen=True)
+class _JudgedMixing:
+    """Largest R̂ and smallest bulk effective sample size, and the limits that they miss."""
+
+    r_hat: float
+    ess: float
+    problems: tuple[_Problem, ...]
+
+
+def diagnose(
+    draws: Tensor,
+    gradients: Tensor,
+    log_weights: Tensor | None = None,
+    functions: FunctionMixing | None = None,
+    exact_gradients: bool = True,
+) -> Diagnostics:
     """Diagnose draws of shape (chains, draws, p), with log-weights (chains, draws) if they are not even.
 
-    `gradients` (chains, m, p) are ∇U, or unbiased estimates of it, at m evenly spaced draws of each chain.
+    `gradients` (chains, m, p) are ∇U, or unbiased estimates of it, at m evenly spaced draws of each chain. `functions`
+    take the place of the mixing of the parameters, for models with symmetries.
     """
     total, panel = draws.shape[2], _checked_parameters(draws.shape[2])
     checked = _checked_draws(draws[..., panel], gradients[..., panel], log_weights)
-    mixing = _mixing(draws[..., panel])
+    mixing = _parameter_mixing(draws[..., panel]) if functions is None else _function_mixing(functions, checked)
     mean_gradient, virial = stein.check_mean_gradient(checked), stein.check_virial(checked)
     width = stein.check_width(checked)
     problems = [
-        *mixing.problems(),
+        *mixing.problems,
         *_location_problems(checked, mean_gradient),
         *_spread_problems(checked, virial, width),
     ]
+    worst = problems[0].parameter if problems else None
+    undetectable = (
+        stein.undetectable_divergence(checked)
+        if functions is None
+        else stein.typical_undetectable(checked, exact_gradients)
+    )
     return Diagnostics(
         r_hat=mixing.r_hat,
         ess=mixing.ess,
@@ -126,10 +132,17 @@ def diagnose(draws: Tensor, gradients: Tensor, log_weights: Tensor | None = None
         mean_gradient_limit=mean_gradient.limit,
         virial=virial.deviation,
         virial_limit=virial.limit,
-        worst_parameter=int(panel[problems[0].parameter]) if problems else None,
-        undetectable=stein.undetectable_divergence(checked) * total / len(panel),
+        worst_parameter=None if worst is None else int(panel[worst]),
+        undetectable=undetectable * total / len(panel),
         warning=_warning(problems, panel, total),
+        functions=functions,
     )
+
+
+def least_undetectable(parameters: int, draws: int) -> float:
+    """Return the divergence in nats that so many draws of a model with symmetries cannot exclude, at best."""
+    panel = len(_checked_parameters(parameters))
+    return stein.least_undetectable(panel, draws) * parameters / panel
 
 
 def evenly_spaced_draws(draws: Tensor, count: int) -> Tensor:
@@ -152,30 +165,38 @@ def _checked_draws(draws: Tensor, gradients: Tensor, log_weights: Tensor | None)
     return CheckedDraws(at, gradients, weights * weights.numel())
 
 
-def _mixing(draws: Tensor) -> _Mixing:
-    chains, length, parameters = draws.shape
-    with warnings.catch_warnings():
-        # arviz warns of its next version, of few draws and of NaN; the last two show in its results.
-        warnings.simplefilter("ignore")
-        import arviz
-
-        dataset = arviz.convert_to_dataset({"theta": draws.cpu().numpy()})  # type: ignore[no-untyped-call]
-        r_hats = torch.as_tensor(arviz.rhat(dataset)["theta"].values)  # type: ignore[no-untyped-call]
-        sizes = torch.as_tensor(arviz.ess(dataset, method="bulk")["theta"].values)  # type: ignore[no-untyped-call]
-    worst, least = int(r_hats.nan_to_num(nan=math.inf).argmax()), int(sizes.nan_to_num(nan=0.0).argmin())
-    ess = min(float(sizes[least]), float(chains * length))
-    return _Mixing(
-        float(r_hats[worst]), worst, _r_hat_limit(ess, chains, parameters), ess, least, _MIN_ESS_PER_CHAIN * chains
-    )
+def _parameter_mixing(draws: Tensor) -> _JudgedMixing:
+    mixing = measure_mixing(draws)
+    return _JudgedMixing(mixing.r_hat, mixing.ess, tuple(_parameter_problems(mixing)))
 
 
-def _r_hat_limit(ess: float, chains: int, parameters: int) -> float:
-    """Return the limit of the largest R̂ of some parameters, each of which has two: of its place and of its spread."""
-    degrees = 2 * chains - 1
-    quantile = chi_square_quantile(_R_HAT_FALSE_ALARMS / (2 * parameters), degrees) / degrees
-    # Draws too few to pass anyway do not raise the limit further.
-    draws_per_half = max(ess, _MIN_ESS_PER_CHAIN * chains) / (2 * chains)
-    return max(_MAX_R_HAT, math.sqrt(1 + quantile / draws_per_half))
+def _parameter_problems(mixing: Mixing) -> Iterator[_Problem]:
+    r_hat_limit, ess_limit = mixing.r_hat_limit(_MAX_R_HAT), _MIN_ESS_PER_CHAIN * mixing.chains
+    if not mixing.r_hat <= r_hat_limit:
+        yield _Problem(
+            f"{{parameter}}: the chains disagree (R-hat {mixing.r_hat:.3f}, over {r_hat_limit:.3g}): "
+            "raise burn_in and iterations, or start nearer the mode",
+            mixing.worst,
+        )
+    if not mixing.ess >= ess_limit:
+        yield _Problem(
+            f"{{parameter}}: the draws are worth only {mixing.ess:.0f} independent ones "
+            f"({ess_limit:.0f} needed): raise iterations together with thinning, or set preconditioned "
+            "(some thousand parameters at most)",
+            mixing.least,
+        )
+
+
+def _function_mixing(functions: FunctionMixing, checked: CheckedDraws) -> _JudgedMixing:
+    problems = [_Problem(text) for text in functions.problems()]
+    unnoticed = stein.unnoticed_width(checked)
+    if not unnoticed <= _MAX_UNNOTICED_WIDTH:
+        text = (
+            f"the gradients are too noisy to tell draws {math.sqrt(1 + unnoticed):.2f} times too wide from those of "
+            "the posterior: keep more draws, or register fewer rows"
+        )
+        problems.append(_Problem(text))
+    return _JudgedMixing(functions.r_hat, functions.ess, tuple(problems))
 
 
 def _location_problems(checked: CheckedDraws, mean_gradient: Check) -> Iterator[_Problem]:
@@ -233,10 +254,7 @@ def _spread_remedy(check: Check) -> str:
 def _warning(problems: list[_Problem], panel: Tensor, total: int) -> str | None:
     if not problems:
         return None
-    texts = [
-        problem.text.format(parameter=f"parameter {int(panel[problem.parameter])} (from 0, of {total})")
-        for problem in problems
-    ]
+    texts = [problem.describe(panel, total) for problem in problems]
     if len(panel) < total:
         texts.append(f"{len(panel)} of the {total} parameters were checked")
     return "; ".join(texts)

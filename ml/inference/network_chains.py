@@ -49,10 +49,14 @@ def configure_continued(network: Network, rows: int, chains: int, draws_per_chai
 
 
 def sample_network(
-    network: Network, data: Tensor, generator: torch.Generator, on_step: OnStep | None = None
+    network: Network,
+    data: Tensor,
+    generator: torch.Generator,
+    on_step: OnStep | None = None,
+    config: Chains | None = None,
 ) -> Sampled:
     """Sample a network's posterior from scratch. `on_step` gets the iteration and the step size."""
-    config = configure(network, len(data))
+    config = config or configure(network, len(data))
     starts = _starts(network, config, generator).to(data.device)
     return sample(network, data.float(), starts, config, generator, on_step)
 
@@ -68,13 +72,6 @@ def continue_chains(
     """Sample on from the last draw of each chain, (chains, p), on other rows if need be."""
     config = configure_continued(network, len(data), len(positions), draws_per_chain)
     return sample(network, data.float(), positions, config, generator, on_step)
-
-
-def expected_row_passes(network: Network, rows: int) -> int:
-    """Return about how many row passes `sample_network` takes."""
-    config = configure(network, rows)
-    per_iteration = rows * _expected_steps(network, rows) if config.batch_size is None else config.batch_size
-    return config.count * config.iterations * per_iteration
 
 
 def _expected_steps(network: Network, rows: int) -> int:

@@ -1,4 +1,4 @@
-"""Training of networks to convergence: Bayes by Backprop, then averaged descent of the means on a frozen-noise energy.
+"""Training of networks to convergence: Bayes by Backprop, then descent of the means on a frozen-noise energy.
 
 Forgetting needs a converged posterior: before convergence, training moves it more than the removal of a few rows does.
 """
@@ -13,11 +13,14 @@ from torch import Tensor
 
 from ml.inference.averaged_descent import SAFE_AVERAGED_DESCENT, AveragedDescent, average_descent
 from ml.inference.bayes_by_backprop import SAFE_BNN, BayesByBackprop, train_network
+from ml.inference.tilted_descent import DescentLimits, descend_tilted
 from ml.models.network import Network
-from ml.models.network_energy import FROZEN_DRAWS, NetworkEnergy, frozen_draws
+from ml.models.network_energy import can_be_read_whole, frozen_energy
+from ml.models.tilted_energy import TiltedEnergy
 from ml.posteriors.mean_field import MeanFieldGaussian
 
 OnStep = Callable[[int], None]
+_TO_THE_END = DescentLimits(steps=60, products=1_000, nats=1e-5)
 
 
 def train_to_convergence(
@@ -44,6 +47,14 @@ def converge_means(
     descent: AveragedDescent = SAFE_AVERAGED_DESCENT,
     on_step: OnStep | None = None,
 ) -> MeanFieldGaussian:
-    """Move the means to where the gradient of the energy over `data` nearly vanishes; the widths stay."""
-    energy = NetworkEnergy(network, data, frozen_draws(posterior, FROZEN_DRAWS, seed=0))
-    return MeanFieldGaussian(posterior.mean + average_descent(energy, generator, descent, on_step), posterior.std)
+    """Move the means to where the gradient of the energy over `data` nearly vanishes; the widths stay.
+
+    Averaged descent comes near a minimum. A network that is small enough is brought into it, by steps on all rows.
+    """
+    energy = frozen_energy(network, posterior, data)
+    drift = average_descent(energy, generator, descent, on_step)
+    if can_be_read_whole(network, len(data)):
+        rows = torch.arange(len(data), device=data.device)
+        untilted = TiltedEnergy(energy, rows, len(data), -energy.gradient(torch.zeros_like(drift), rows))
+        drift = descend_tilted(untilted, drift, posterior.std, _TO_THE_END).drift
+    return MeanFieldGaussian(posterior.mean + drift, posterior.std)

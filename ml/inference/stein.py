@@ -140,9 +140,19 @@ def check_virial(checked: CheckedDraws) -> Check:
 
 def check_width(checked: CheckedDraws) -> Check:
     """Test the average of the virials over all parameters: the squared width relative to the posterior."""
-    total = (checked.offsets * checked.gradients).mean(2, keepdim=True)
-    virial = checked.virial(total, torch.ones_like(total))
+    virial = _average_virial(checked)
     return _worst(virial.deviations(1.0), virial)
+
+
+def unnoticed_width(checked: CheckedDraws) -> float:
+    """Return by how much the squared width may differ from 1 before `check_width` fails."""
+    virial = _average_virial(checked)
+    return float(virial.error) * _limit(float(virial.effective), tests=1)
+
+
+def _average_virial(checked: CheckedDraws) -> MeanEstimate:
+    total = (checked.offsets * checked.gradients).mean(2, keepdim=True)
+    return checked.virial(total, torch.ones_like(total))
 
 
 def check_directions(checked: CheckedDraws) -> Check | None:
@@ -160,6 +170,28 @@ def undetectable_divergence(checked: CheckedDraws) -> float:
     if not math.isfinite(squares * error):
         return math.inf
     return 0.5 * largest_noncentrality(squares, count, _CONFIDENCE) * error
+
+
+def typical_undetectable(checked: CheckedDraws, exact: bool) -> float:
+    """Return the same of draws with symmetries, if all deviations are equally many standard errors.
+
+    One poorly measured parameter does not speak for all, as it does in `undetectable_divergence`: the s² are averaged.
+    A displacement is measured in local widths, which are 1/√E(∂_jU)² if the gradients are `exact`. The standard
+    deviation of the draws is larger, as they visit several modes; it is used if the gradients are noisy.
+    """
+    mean, virial = checked.mean_gradient, checked.virial(checked.offsets, checked.gradients)
+    squares = (mean.value / mean.error).square().sum() + ((virial.value - 1) / virial.error).square().sum()
+    local = (checked.weights.unsqueeze(2) * checked.gradients.square()).mean((0, 1)).rsqrt()
+    scale = torch.minimum(local, checked.scale) if exact else checked.scale
+    error = torch.cat([(scale * mean.error).square(), virial.error.square() / 2]).mean()
+    if not math.isfinite(float(squares * error)):
+        return math.inf
+    return 0.5 * largest_noncentrality(float(squares), 2 * len(mean.value), _CONFIDENCE) * float(error)
+
+
+def least_undetectable(parameters: int, draws: int) -> float:
+    """Return what `typical_undetectable` is for independent draws of a Gaussian with exact gradients, at best."""
+    return 0.5 * largest_noncentrality(0.0, 2 * parameters, _CONFIDENCE) / draws
 
 
 def _worst(deviations: Tensor, mean: MeanEstimate) -> Check:

@@ -1,8 +1,11 @@
 """Ladder for networks.
 
     influence   one step within a trust region (`ml.forgetting.network`), judged on rows that did not make it
-    warm        averaged descent on the retained rows, from the candidate below or else from the stored posterior
+    warm        descent on the retained rows, from the candidate below or else from the stored posterior: averaged over
+                minibatches, or by Gauss-Newton steps on all rows where these are few
     retrain     training on the retained rows from scratch, until it is at rest: the reference itself
+
+A rung that would cost more than retraining is not tried if the policy allows retraining (`ml.ladder.network_costs`).
 
 There are no Newton steps: on a sample of the rows they continue training instead of forgetting (decision 7).
 
@@ -13,27 +16,33 @@ continue training, which moves a network more than losing a few rows does, and a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ml.certify.network.certificate import certify_network
 from ml.certify.network.retrained import certify_retrained_network
-from ml.errors import InvalidInput
+from ml.errors import InvalidInput, NumericalFailure
 from ml.forgetting.network import DEFAULT_RECIPE, forget_network
-from ml.forgetting.retained import retained_rows
+from ml.forgetting.retained import retained_positions, retained_rows
+from ml.forgetting.tilted_energy import tilt
 from ml.inference.averaged_descent import SAFE_AVERAGED_DESCENT, AveragedDescent, average_descent
 from ml.inference.bayes_by_backprop import SAFE_BNN, BayesByBackprop
 from ml.inference.network_training import train_to_convergence
+from ml.inference.tilted_descent import DescentLimits, descend_tilted
 from ml.ladder.climb import Candidate, OnProgress, OnStep, Outcome, Progress, Rung, climb, conclude
+from ml.ladder.network_costs import NetworkCosts, network_costs
 from ml.ladder.policy import Policy
 from ml.models.network import Network
-from ml.models.network_energy import NetworkEnergy, frozen_draws
+from ml.models.network_energy import NetworkEnergy, can_be_read_whole, frozen_draws, frozen_energy
+from ml.models.tilted_energy import TiltedEnergy
 from ml.posteriors.mean_field import MeanFieldGaussian
 from vocabulary.rungs import RungName
 
 # Descent after the step is a rung of its own, for groups of any size.
-_STEP_ONLY = replace(DEFAULT_RECIPE, large_share=1.0)
+STEP_ONLY = replace(DEFAULT_RECIPE, large_share=1.0)
+_SMALL_DESCENT = DescentLimits(steps=30, products=400, nats=1e-4)
 _RETRAINING_SEED, _STEP_SEED, _DESCENT_SEED = 0, 1, 3
 # Differs from the seeds of the rungs: rows that judge must not be those that a rung used.
 _JUDGING_SEED = 2
@@ -67,9 +76,22 @@ def forget(
             f"{len(retained)} rows would be left, and forgetting on a network takes {DEFAULT_RECIPE.draws} or more: "
             "delete the model instead"
         )
-    ladder = _Ladder(network, posterior, data, forgotten, retained, progress, training, descent)
+    costs = network_costs(network, len(data), len(forgotten), training, descent) if "retrain" in policy.rungs else None
+    ladder = _Ladder(network, posterior, data, forgotten, retained, progress, training, descent, costs)
     candidate, records = climb(ladder.rungs(), policy, progress, strongest="estimated")
     return conclude(candidate, records, policy, progress)
+
+
+def descend_small(
+    network: Network, before: MeanFieldGaussian, data: Tensor, forgotten: Tensor, start: MeanFieldGaussian
+) -> MeanFieldGaussian:
+    """Return `start` with its means at the minimum of the tilted energy of all retained rows that descent reaches."""
+    energy = frozen_energy(network, before, data)
+    pull = energy.misfit_gradient(torch.zeros_like(before.mean), forgotten)
+    retained = retained_positions(data, forgotten)
+    tilted = TiltedEnergy(energy, retained, len(retained), pull)
+    descent = descend_tilted(tilted, start.mean - before.mean, before.std, _SMALL_DESCENT)
+    return MeanFieldGaussian(before.mean + descent.drift, start.std)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,19 +104,26 @@ class _Ladder:
     progress: Progress
     training: BayesByBackprop
     descent: AveragedDescent
+    costs: NetworkCosts | None
 
     def rungs(self) -> dict[RungName, Rung[_Weights]]:
         return {"influence": self.influence, "warm": self.warm, "retrain": self.retrain}
 
     def influence(self, _: _Weights | None) -> _Weights:
+        self._refuse_if_dear("influence")
         generator = torch.Generator().manual_seed(_STEP_SEED)
-        step = forget_network(self.network, self.before, self.data, self.forgotten, generator, _STEP_ONLY)
+        step = forget_network(self.network, self.before, self.data, self.forgotten, generator, STEP_ONLY)
         return self._estimated("influence", step.posterior, 1, "conjugate gradients")
 
     def warm(self, below: _Weights | None) -> _Weights:
+        self._refuse_if_dear("warm")
         start, total = self.before if below is None else below.posterior, self.descent.iterations
+        if can_be_read_whole(self.network, len(self.data)):
+            after = descend_small(self.network, self.before, self.data, self.forgotten, start)
+            return self._estimated("warm", after, 1, "conjugate gradients")
         generator = torch.Generator().manual_seed(_DESCENT_SEED)
-        energy = self._tilted(start.mean - self.before.mean)
+        draws = frozen_draws(self.before, DEFAULT_RECIPE.draws, seed=0)
+        energy = tilt(NetworkEnergy(self.network, self.data, draws), start.mean - self.before.mean, self.forgotten)
         drift = average_descent(energy, generator, self.descent, lambda i: self.progress.report("warm", i / total))
         return self._estimated("warm", MeanFieldGaussian(start.mean + drift, start.std), total)
 
@@ -112,26 +141,13 @@ class _Ladder:
         self.progress.step("retrain", total, certificate.constants.residual)
         return Candidate(posterior=posterior, certificate=certificate, steps=total)
 
+    def _refuse_if_dear(self, rung: Literal["influence", "warm"]) -> None:
+        times = 0.0 if self.costs is None else self.costs.relative(rung)
+        if times > 1:
+            raise NumericalFailure(f"it would take about {times:.1f} times as long as retraining, and was not tried")
+
     def _estimated(self, rung: RungName, after: MeanFieldGaussian, steps: int, solver: str | None = None) -> _Weights:
         generator = torch.Generator().manual_seed(_JUDGING_SEED)
         certificate = certify_network(self.network, self.before, after, self.data, self.forgotten, generator)
         self.progress.step(rung, steps, certificate.constants.gradient)
         return Candidate(posterior=after, certificate=certificate, steps=steps, solver=solver)
-
-    def _tilted(self, drift: Tensor) -> _Tilted:
-        """Return the tilted energy around the stored posterior's draws, moved by `drift`."""
-        draws, origin = frozen_draws(self.before, DEFAULT_RECIPE.draws, seed=0), torch.zeros_like(drift)
-        pull = NetworkEnergy(self.network, self.data, draws).misfit_gradient(origin, self.forgotten)
-        every_row = torch.arange(len(self.retained), device=self.retained.device)
-        slope = NetworkEnergy(self.network, self.retained, draws).gradient(origin, every_row)
-        return _Tilted(self.network, self.retained, draws + drift, slope + pull)
-
-
-@dataclass(frozen=True, eq=False)
-class _Tilted(NetworkEnergy):
-    """F̃(Δ) = F(Δ, R) - (∇F(0, R) + g)ᵀΔ of `ml.forgetting.network`; the draws may include a part of Δ already."""
-
-    tilt: Tensor
-
-    def estimate(self, drift: Tensor, batch_size: int, generator: torch.Generator) -> Tensor:
-        return super().estimate(drift, batch_size, generator) - self.tilt.to(drift.dtype).dot(drift)

@@ -3,6 +3,7 @@
     influence   affine map to first order in the group, by products with Hessians alone
     newton      affine map between the Laplace fits, with exact modes and widths
     reweight    the draws stay; their weights divide the likelihood of the forgotten rows out
+    temper      weights in stages, each followed by chain steps that make them even again
     retrain     chains on the retained rows, from the mode there: the reference itself, as far as chains go
 
 There is no warm restart: chains that continue from moved samples and forget their start are new chains, and chains
@@ -10,7 +11,7 @@ that do not forget it cannot be certified by weights.
 
 Every rung but the last multiplies the weights of the set by its own, and certifies what all deletions left together. So
 the weights wear out. A map that is exact leaves them as they were: where they are worn out before the deletion, only
-new chains help, which start with even weights. Reweighting is the cheapest rung, but comes after the maps: draws that
+new draws help, which start with even weights. Reweighting is the cheapest rung, but comes after the maps: draws that
 only were weighted stay where the forgotten rows had put them, and no later map brings them back.
 """
 
@@ -31,9 +32,11 @@ from ml.certify.samples import (
     certify_reweighted,
     describe_wear,
 )
+from ml.certify.tempered import certify_tempered
 from ml.errors import NumericalFailure
 from ml.forgetting.retained import retained_rows_of_samples
 from ml.forgetting.samples import MovedSamples, affine_map, affine_map_matrix_free
+from ml.forgetting.tempering import TemperConfig, expected_row_passes, temper
 from ml.inference.chains import SAFE_HMC, Sampled, sample
 from ml.inference.diagnostics import Diagnostics
 from ml.ladder.climb import Candidate, OnProgress, OnStep, Outcome, Progress, Rung, climb, conclude
@@ -76,7 +79,7 @@ def forget(
     retained = retained_rows_of_samples(likelihood, posterior.samples, data, forgotten)
     progress.report("diagnostics", 0.0)
     diagnostics = diagnose_samples(likelihood, posterior, data)
-    ladder = _Ladder(likelihood, posterior, data, forgotten, retained, policy.epsilon, progress, diagnostics)
+    ladder = _Ladder(likelihood, posterior, data, forgotten, retained, policy, progress, diagnostics)
     candidate, records = climb(ladder.rungs(), policy, progress, strongest="estimated")
     return conclude(candidate, records, policy, progress)
 
@@ -88,7 +91,7 @@ class _Ladder:
     data: Tensor
     forgotten: Tensor
     retained: Tensor
-    limit: float
+    policy: Policy
     progress: Progress
     diagnostics: Diagnostics
 
@@ -97,6 +100,7 @@ class _Ladder:
             "influence": self.influence,
             "newton": self.newton,
             "reweight": self.reweight,
+            "temper": self.temper,
             "retrain": self.retrain,
         }
 
@@ -110,9 +114,40 @@ class _Ladder:
         """Weigh the draws, which stay: a limit of 0 has them read with their weights wherever these allow it."""
         self._check_wear()
         certified = certify_reweighted(
-            self.likelihood, self.before, self.data, self.forgotten, self.diagnostics, limit=0.0, seed=_SEED
+            self.likelihood,
+            self.before,
+            self.data,
+            self.forgotten,
+            self.diagnostics,
+            limit=0.0,
+            seed=_SEED,
+            reference=self.policy.reference,
+            posterior_limit=self.policy.epsilon,
         )
         return self._weighed("reweight", certified)
+
+    def temper(self, _: _Samples | None) -> _Samples:
+        """Temper if that is cheaper than new chains, in gradients of a row at a draw."""
+        expected = expected_row_passes(self.likelihood, self.before, self.data, self.forgotten)
+        affordable = SAFE_HMC.row_passes(len(self.retained))
+        if expected > affordable:
+            raise NumericalFailure(
+                f"tempering would take {expected:.2g} gradients of a row, new chains {affordable:.2g}: not tried"
+            )
+        tempered = temper(
+            self.likelihood,
+            self.before,
+            self.data,
+            self.forgotten,
+            torch.Generator().manual_seed(_SEED),
+            TemperConfig(max_row_passes=affordable),
+            lambda _, removed: self.progress.report("temper", removed),
+        )
+        diagnostics = diagnose_samples(self.likelihood, tempered.sample_set, self.retained)
+        self._report("temper", tempered.sample_set)
+        certificate = certify_tempered(tempered, diagnostics, len(self.data), len(self.retained))
+        failure = "; ".join(certificate.reasons) or None
+        return Candidate(posterior=tempered.sample_set, certificate=certificate, steps=tempered.stages, failure=failure)
 
     def retrain(self, _: _Samples | None) -> _Samples:
         """Run safe chains from the mode of the basin that contains the samples' mean, found by Newton's method.
@@ -135,7 +170,7 @@ class _Ladder:
         self._check_wear()
         moved = transform(self.likelihood, self.before.samples, self.data, self.forgotten, self.before.mean)
         certified = certify_moved(
-            self.likelihood, self.before, moved, self.data, self.forgotten, self.diagnostics, self.limit, _SEED
+            self.likelihood, self.before, moved, self.data, self.forgotten, self.diagnostics, self.policy.epsilon, _SEED
         )
         return self._weighed(rung, certified, solver)
 

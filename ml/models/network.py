@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +23,7 @@ from ml.errors import InvalidInput
 from ml.models.checks import check_labels, check_scale
 from ml.models.regression import WeightPrior
 from ml.posteriors.mean_field import MeanFieldGaussian
+from vocabulary.families import ActivationName
 
 _INITIAL_STD = 0.02  # small, so that the means learn first
 _INPUT_TYPES = (torch.float32, torch.float64)
@@ -34,9 +35,27 @@ def identity(x: Tensor) -> Tensor:
     return x
 
 
-def pool_and_relu(x: Tensor) -> Tensor:
-    """Pool before relu: the same result as after it, with relu on a quarter of the numbers."""
-    return functional.max_pool2d(x, 2).relu()
+_ACTIVATIONS: Mapping[str, Activation] = {
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+    "softplus": functional.softplus,
+    "gelu": functional.gelu,
+}
+
+
+def check_activation(name: str) -> None:
+    """Raise InvalidInput unless there is an activation of this name."""
+    if name not in _ACTIVATIONS:
+        raise InvalidInput(f"activation is {name!r}: choose one of {', '.join(_ACTIVATIONS)}")
+
+
+def pooled(name: ActivationName) -> Activation:
+    """Return 2×2 max-pooling followed by an activation.
+
+    Where the activation is monotonic the order does not matter, and this one computes it for a quarter of the numbers.
+    """
+    activation = _ACTIVATIONS[name]
+    return lambda x: activation(functional.max_pool2d(x, 2))
 
 
 @dataclass(frozen=True)
@@ -167,10 +186,10 @@ class Network(ABC):
         return MeanFieldGaussian(mean, torch.full_like(mean, std))
 
 
-def dense_layers(*widths: int) -> tuple[Dense, ...]:
-    """Return fully connected layers between these widths, with relu between them."""
+def dense_layers(*widths: int, activation: ActivationName = "relu") -> tuple[Dense, ...]:
+    """Return fully connected layers between these widths, with the activation between them."""
     last = len(widths) - 2
     return tuple(
-        Dense(inputs, outputs, identity if index == last else torch.relu)
+        Dense(inputs, outputs, identity if index == last else _ACTIVATIONS[activation])
         for index, (inputs, outputs) in enumerate(itertools.pairwise(widths))
     )

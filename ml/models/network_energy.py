@@ -1,10 +1,14 @@
 """Energy of a network's posterior as a deterministic function of a drift Δ of frozen draws.
 
-    F(Δ) = Σ_i h(Δ, z_i) + f(Δ)        h(Δ, z_i) = -log p(z_i | s_t + Δ),  t = i mod M
+    F(Δ) = Σ_i h(Δ, z_i) + f(Δ)        h(Δ, z_i) = -mean_t log p(z_i | s_t + Δ),  t ≡ i (mod M/r)
                                        f(Δ) = -mean_t log prior(s_t + Δ)
 
-s_1..s_M are draws of the posterior: stored samples, or μ + σ∘ε_t with ε_t frozen. Each row is always evaluated under
-the same draw, so M draws cost one pass over the data. Removing a row removes its h and changes no other.
+s_1..s_M are draws of the posterior: stored samples, or μ + σ∘ε_t with ε_t frozen. Each row is always read by the same r
+draws, so a pass over the data costs r evaluations a row. Removing a row removes its h and changes no other.
+
+Means can fit frozen noise. With r = 1 on 2,000 rows, a perceptron of 147 parameters at the minimum of F was 19 nats
+above where it started in the exact energy; with r = 8 it was 0.5 nats below. `default_reads` takes as many as a small
+data set needs.
 
 The widths are not part of Δ. With few draws a joint energy of (μ, σ) has directions that no draw covers, along which a
 solve diverges. In expectation the widths separate from the means and follow from `fisher_diagonal` in closed form.
@@ -13,6 +17,7 @@ solve diverges. In expectation the widths separate from the means and follow fro
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -20,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from ml.errors import InvalidInput
 from ml.models.frozen_noise import check_draws, frozen_noise
 from ml.models.network import Network
 from ml.numerics.chunking import RowBudget
@@ -28,6 +34,9 @@ from ml.posteriors.mean_field import MeanFieldGaussian
 
 FROZEN_DRAWS = 32
 """Number of draws in training, forgetting and readiness. They must agree: other draws mean another energy."""
+MAX_READINGS = 16_384
+"""Rows times reads of a data set that is small enough to be read by several draws."""
+_MAX_WORK = 1 << 26  # readings times parameters
 _ROWS_AT_ONCE = 1024
 _ROWS_PER_SIGNED_GRADIENT = 16
 
@@ -36,6 +45,25 @@ def frozen_draws(posterior: MeanFieldGaussian, draws: int, seed: int) -> Tensor:
     """Return antithetic draws μ ± σ∘ε, the second half mirroring the first: (M, p)."""
     check_draws(draws, seed)
     return posterior.mean + posterior.std * frozen_noise(draws, len(posterior.mean), seed, posterior.mean.device)
+
+
+def frozen_energy(
+    network: Network, posterior: MeanFieldGaussian, data: Tensor, draws: int = FROZEN_DRAWS
+) -> NetworkEnergy:
+    """Return the energy of a mean-field posterior under the noise that training, forgetting and readiness share."""
+    reads = math.gcd(default_reads(len(data)), draws)
+    return NetworkEnergy(network, data, frozen_draws(posterior, draws, seed=0), reads)
+
+
+def default_reads(rows: int) -> int:
+    """Return by how many of the `FROZEN_DRAWS` each row is read: a power of two, 1 for a large data set."""
+    reads = max(1, min(FROZEN_DRAWS, MAX_READINGS // max(1, rows)))
+    return 1 << (reads.bit_length() - 1)
+
+
+def can_be_read_whole(network: Network, rows: int) -> bool:
+    """Return whether hundreds of passes over all rows are affordable: they cost less than training from scratch."""
+    return rows <= MAX_READINGS and rows * default_reads(rows) * network.parameter_count <= _MAX_WORK
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +76,18 @@ class NetworkEnergy:
     network: Network
     data: Tensor
     draws: Tensor  # (M, p), float64
+    reads: int = 1  # r, a divisor of M
     _budget: RowBudget = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if self.reads < 1 or len(self.draws) % self.reads != 0:
+            raise InvalidInput(f"reads is {self.reads} for {len(self.draws)} draws: pass a divisor of their number")
         object.__setattr__(self, "_budget", RowBudget(_ROWS_AT_ONCE))
+
+    @property
+    def stride(self) -> int:
+        """Row i is read by draws t with t ≡ i modulo this number."""
+        return len(self.draws) // self.reads
 
     def misfit(self, drift: Tensor, rows: Tensor) -> float:
         """Return Σ h(Δ, z) over these rows."""
@@ -61,7 +97,7 @@ class NetworkEnergy:
             for draw, chunk in self._chunks(rows, at_once):
                 theta = self._theta(draw, drift.to(self.data.dtype))
                 total -= float(self.network.log_likelihood(theta, self.data[chunk]).double().sum())
-            return total
+            return total / self.reads
 
         with torch.no_grad():
             return self._budget.run(compute, len(rows))
@@ -74,7 +110,7 @@ class NetworkEnergy:
             for draw, chunk in self._chunks(rows, at_once):
                 misfit = -self.network.log_likelihood(self._theta(draw, at), self.data[chunk]).sum()
                 total += torch.autograd.grad(misfit, at)[0]
-            return total
+            return total / self.reads
 
         return self._budget.run(compute, len(rows))
 
@@ -95,10 +131,11 @@ class NetworkEnergy:
         It comes from a minibatch of the rows of one random draw.
         """
         draw = int(torch.randint(len(self.draws), (), generator=generator, device=generator.device))
-        row_count = len(range(draw, len(self.data), len(self.draws)))
+        first, stride = draw % self.stride, self.stride
+        row_count = len(range(first, len(self.data), stride))
         batch = torch.randint(row_count, (batch_size,), generator=generator, device=generator.device)
-        rows = self.data[(draw + len(self.draws) * batch).to(self.data.device)]
-        misfit = -self.network.log_likelihood(self._theta(draw, drift), rows).mean() * (row_count * len(self.draws))
+        rows = self.data[(first + stride * batch).to(self.data.device)]
+        misfit = -self.network.log_likelihood(self._theta(draw, drift), rows).mean() * (row_count * stride)
         centre = self.draws.mean(0).to(drift.dtype)
         return misfit + (centre + drift).square().sum() / (2 * self.network.prior_std**2)
 
@@ -121,7 +158,7 @@ class NetworkEnergy:
             at = self._theta(draw, torch.zeros((), dtype=self.data.dtype)).requires_grad_()
             for group in torch.split(chunk, _ROWS_PER_SIGNED_GRADIENT):
                 total += self._signed_gradient(at, group, generator).double().square()
-        return total
+        return total / self.reads
 
     def _data_part(self, rows: Tensor, origin: Tensor) -> Product:
         """Return v ↦ Gv. Linearisations are kept between products until memory has run out once."""
@@ -163,9 +200,10 @@ class NetworkEnergy:
 
     def _chunks(self, rows: Tensor, at_once: int) -> Iterator[tuple[int, Tensor]]:
         """Yield each draw with its rows, in chunks of at most `at_once`, which bounds memory."""
-        draws = rows % len(self.draws)
+        classes = rows % self.stride
         for draw in range(len(self.draws)):
-            yield from ((draw, chunk) for chunk in torch.split(rows[draws == draw], at_once) if len(chunk) > 0)
+            own = rows[classes == draw % self.stride]
+            yield from ((draw, chunk) for chunk in torch.split(own, at_once) if len(chunk) > 0)
 
     def _paired_order(self) -> Tensor:
         """Return 0, M/2, 1, M/2 + 1, ...: each draw followed by its mirror image, so that odd errors cancel."""

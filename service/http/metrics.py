@@ -7,8 +7,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from service.store.deletions.summaries import count_deadlines
-from service.store.states import BatchStatus, CallbackStatus, DeletionStatus
-from service.store.tables import Batch, Callback, Certificate, Deletion, now
+from service.store.states import BatchStatus, CallbackStatus, DeletionStatus, RefreshStatus
+from service.store.tables import Batch, Callback, Certificate, Deletion, Refresh, now
 
 
 class Metrics:
@@ -29,6 +29,7 @@ class Metrics:
             "lethe_oldest_pending_seconds", "Age of the oldest deletion not yet completed", registry=self._registry
         )
         self._batches = Gauge("lethe_batches", "Batches by status", ["status"], registry=self._registry)
+        self._refreshes = Gauge("lethe_refreshes", "Refreshes by status", ["status"], registry=self._registry)
         self._callbacks = Gauge(
             "lethe_callbacks", "Callbacks by status; dead: all attempts failed", ["status"], registry=self._registry
         )
@@ -44,6 +45,9 @@ class Metrics:
         batches = dict(session.execute(select(Batch.status, func.count()).group_by(Batch.status)).all())
         for batch_status in BatchStatus:
             self._batches.labels(batch_status).set(batches.get(batch_status, 0))
+        refreshes = dict(session.execute(select(Refresh.status, func.count()).group_by(Refresh.status)).all())
+        for refresh_status in RefreshStatus:
+            self._refreshes.labels(refresh_status).set(refreshes.get(refresh_status, 0))
         callbacks = dict(session.execute(select(Callback.status, func.count()).group_by(Callback.status)).all())
         for callback_status in CallbackStatus:
             self._callbacks.labels(callback_status).set(callbacks.get(callback_status, 0))

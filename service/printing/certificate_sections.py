@@ -10,6 +10,7 @@ from service.printing.parts import Facts, Figure, Paragraph, Part, Section, Tabl
 from service.printing.wording import (
     DASH,
     LEVELS,
+    REFERENCES,
     RUNGS,
     bound_noun,
     format_count,
@@ -42,7 +43,7 @@ def forgotten_count(predicate: CertificatePredicate) -> int | None:
 
 
 def bound_section(predicate: CertificatePredicate) -> Section:
-    bound, policy = predicate.bound, predicate.policy
+    bound = predicate.bound
     noun, participle = ("Estimate", "estimated") if bound.level == "estimated" else ("Bound", "bounded")
     facts = [
         (f"{noun} (epsilon)", format_nats(bound.epsilon)),
@@ -50,10 +51,11 @@ def bound_section(predicate: CertificatePredicate) -> Section:
         ("Other direction", None if bound.epsilon_reverse is None else format_nats(bound.epsilon_reverse)),
         (f"What is {participle}", None if bound.direction is None else show_hidden(bound.direction)),
         ("Reference", None if bound.reference is None else show_hidden(bound.reference)),
+        ("Kind of reference", None if bound.reference_kind is None else REFERENCES[bound.reference_kind]),
         ("Reference to optimum of ELBO", _describe_elbo_distance(bound.elbo_distance)),
         ("Fresh starts", None if bound.fresh_starts is None else _describe_fresh_starts(bound.fresh_starts)),
         ("Level", f"{bound.level}: {LEVELS[bound.level]}"),
-        ("Policy", f"at most {format_nats(policy.epsilon)}, at level {policy.level} or stronger"),
+        ("Policy", _describe_policy(predicate)),
         ("Records retained", None if bound.n_retained is None else format_number(bound.n_retained)),
     ]
     return Section(
@@ -112,6 +114,22 @@ _POLICY_EXPLAINED = (
 )
 
 
+_STORED_DRAWS = (
+    "The reference is the law that the model's stored draws had, whatever it was, with the likelihood of the records "
+    "divided out. Whether these draws ever were draws of the model's posterior is not claimed: what the chains took "
+    "from the records in another way than by their likelihood would stay. This is a weaker promise than the distance "
+    "to the posterior of the remaining records, and the policy of this model asked for no more."
+)
+
+
+def _describe_policy(predicate: CertificatePredicate) -> str:
+    policy = predicate.policy
+    text = f"at most {format_nats(policy.epsilon)}, at level {policy.level} or stronger"
+    if predicate.bound.reference_kind is None or policy.reference is None:
+        return text
+    return f"{text}; reference: {policy.reference}{' or stronger' if policy.reference == 'stored draws' else ''}"
+
+
 def _describe_elbo_distance(distance: float | None) -> str | None:
     if distance is None:
         return None
@@ -150,6 +168,9 @@ def _records_picture(statement: CertificateStatement) -> Figure:
 
 
 def _explain_bound(predicate: CertificatePredicate) -> str:
+    if predicate.bound.reference_kind is not None:
+        weaker = predicate.bound.reference_kind == "stored draws"
+        return f"{_DIVERGENCE} {_STORED_DRAWS}" if weaker else _DIVERGENCE
     network = predicate.model is not None and is_network(predicate.model.family)
     return _EXCESS if network and predicate.bound.level == "estimated" else _DIVERGENCE
 
@@ -209,7 +230,9 @@ def _flatten(constants: Mapping[str, Any], prefix: str = "") -> tuple[tuple[str,
     rows: list[tuple[str, str]] = []
     for name, value in sorted(constants.items()):
         if isinstance(value, dict):
-            rows += _flatten(value, f"{name}.")
+            rows += _flatten(value, f"{prefix}{name}.")
+        elif isinstance(value, list):
+            rows += _flatten({f"{name}.{index}": item for index, item in enumerate(value)}, prefix)
         else:
             rows.append((show_hidden(prefix + name), format_number(value)))
     return tuple(rows)

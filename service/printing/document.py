@@ -14,7 +14,7 @@ from service.printing.certificate_sections import (
 )
 from service.printing.destruction_sections import describe_destroyed, destroyed_section
 from service.printing.erasure_sections import erasure_section
-from service.printing.evidence_sections import attack_section, best_guess_rate, risk_section
+from service.printing.evidence_sections import attack_section, best_guess_rate, prediction_section, risk_section
 from service.printing.parts import Document, Facts, Figure, Section
 from service.printing.request_sections import (
     describe_regulation,
@@ -27,6 +27,7 @@ from service.printing.request_sections import (
 from service.printing.statement import SignedStatement, read_bundle
 from service.printing.wording import (
     LEVELS,
+    REFERENCES,
     bound_noun,
     format_count,
     format_nats,
@@ -35,6 +36,7 @@ from service.printing.wording import (
     shorten,
     show_hidden,
 )
+from vocabulary.bound import Bound
 from vocabulary.certificate import (
     AbsencePredicate,
     AbsenceStatement,
@@ -85,6 +87,8 @@ def _certificate(signed: SignedStatement, statement: CertificateStatement) -> Do
         (bound_noun(bound.level).capitalize(), _describe_bound(bound.epsilon, predicate.policy)),
         ("Level", f"{bound.level}: {LEVELS[bound.level]}"),
     ]
+    if bound.reference_kind is not None:
+        facts.append(("Reference", REFERENCES[bound.reference_kind]))
     risk_not_proved = effects.pac_bayes.not_proved if effects.pac_bayes else []
     not_proved = [*bound.not_proved, *risk_not_proved, *predicate.not_proved]
     sections = [
@@ -95,12 +99,13 @@ def _certificate(signed: SignedStatement, statement: CertificateStatement) -> Do
         conditions_section(predicate),
         rungs_section(predicate),
         attack_section(effects),
+        prediction_section(effects, retrained=bound.level == "retrained"),
         risk_section(effects),
         not_proved_section(not_proved) if not_proved else None,
     ]
     lead = (
         f"The records of this request were erased, and the model “{name}” was made to forget them. "
-        f"{_CLAIMS[bound.level]}{_explain_release(bound.level, effects)}"
+        f"{_CLAIMS[bound.level]}{_explain_reference(bound)}{_explain_release(bound.level, effects)}"
     )
     return _document(signed, "Certificate of forgetting", lead, facts, sections, bound_picture(predicate))
 
@@ -173,6 +178,15 @@ def _describe_bound(epsilon: float, policy: Policy) -> str:
     if epsilon == 0:
         return f"0 nats: there is nothing to bound; the policy allows {limit}"
     return f"{format_nats(epsilon)}: {format_percent(epsilon / policy.epsilon)} of the {limit} that the policy allows"
+
+
+def _explain_reference(bound: Bound) -> str:
+    if bound.reference_kind != "stored draws":
+        return ""
+    return (
+        " It is compared with its own stored draws, the likelihood of the records divided out, and not with the "
+        "posterior of the remaining records: a weaker promise, which the policy chose."
+    )
 
 
 def _explain_release(level: CertifiedLevel, effects: Effects) -> str:

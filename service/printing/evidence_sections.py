@@ -1,4 +1,4 @@
-"""Sections of a certificate beside the bound: what an attacker can learn, and accuracy on new records."""
+"""Sections of a certificate beside the bound: what an attacker can learn, predictions, accuracy on new records."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from collections.abc import Sequence
 
 from service.printing.attack_figures import has_scores, membership_figure, scores_figure
 from service.printing.parts import Figure, Paragraph, Part, Section, Table
-from service.printing.wording import format_number, format_percent
-from vocabulary.effects import Attack, Effects, Membership, MembershipSide, Release, RiskBound, WorstExample
+from service.printing.wording import DASH, format_number, format_percent
+from vocabulary.effects import (
+    Attack,
+    Effects,
+    Membership,
+    MembershipSide,
+    PredictionShift,
+    Release,
+    RiskBound,
+    WorstExample,
+)
 
 
 def attack_section(effects: Effects) -> Section | None:
@@ -31,6 +40,19 @@ def risk_section(effects: Effects) -> Section | None:
     return Section("Accuracy on new records", (Paragraph(opening), table))
 
 
+def prediction_section(effects: Effects, *, retrained: bool) -> Section | None:
+    """Return None for models that do not classify."""
+    space = effects.function_space
+    if space is None:
+        return None
+    groups = {"forgotten": space.forgotten, "retained": space.retained, "never seen": space.never_seen}
+    rows = tuple((name, *_shift_numbers(shift)) for name, shift in groups.items() if shift is not None)
+    header = ("Records", "Count", "KL, mean", "KL, largest", "Noise", "P(label)", "Error")
+    table = Table("Predictions before and after", header, rows, (0.13, 0.08, 0.21, 0.13, 0.11, 0.18, 0.16))
+    texts = (_PREDICTIONS, _NEVER_SAW if retrained else _MOVED)
+    return Section("What changed in predictions", (*(Paragraph(text) for text in texts), table))
+
+
 def best_guess_rate(advantage: float) -> str:
     """Return how often the best guess between two equally likely models is right: ½ + ½ advantage, rounded up."""
     return f"{math.ceil(1000 * (50 + 50 * advantage)) / 1000:.3f} %"
@@ -39,6 +61,35 @@ def best_guess_rate(advantage: float) -> str:
 def _risk_row(side: str, risk: RiskBound) -> tuple[str, ...]:
     confidence = format_percent(1 - risk.delta)
     return side, format_percent(risk.risk), format_percent(risk.bound), confidence, format_number(risk.rows)
+
+
+_PREDICTIONS = (
+    "Both versions predicted the labels of the same records, each averaged over draws of the model. KL is how far the "
+    "probabilities moved, in nats, with its standard error from the choice of draws. Noise is how far two halves of "
+    "the draws are apart: what draws that are made anew show of the same model. P(label), the probability of a "
+    "record's own label, and the error are shown for 21 records or more."
+)
+_MOVED = (
+    "That predictions on the forgotten records moved shows that something was removed, not that all of it was. Of that "
+    "the bound speaks."
+)
+_NEVER_SAW = (
+    "The version after never saw the forgotten records: their line shows what they had contributed to the version "
+    "before, and the other lines how much two trainings differ."
+)
+
+
+def _shift_numbers(shift: PredictionShift) -> tuple[str, ...]:
+    mean = format_number(shift.kl) if shift.kl_error is None else f"{shift.kl:.2g} ± {shift.kl_error:.2g}"
+    divergences = (mean, format_number(shift.kl_max), format_number(shift.noise))
+    label = _format_change(shift.label_before, shift.label_after)
+    return format_number(shift.rows), *divergences, label, _format_change(shift.error_before, shift.error_after)
+
+
+def _format_change(before: float | None, after: float | None) -> str:
+    if before is None or after is None:
+        return DASH
+    return f"{format_percent(before)} to {format_percent(after)}"
 
 
 def _release_parts(releases: Sequence[Release]) -> list[Part]:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from vocabulary.levels import CertifiedLevel
+from vocabulary.references import Reference
 from vocabulary.rungs import RungName
 
 LEVELS: Mapping[CertifiedLevel, str] = {
@@ -20,8 +21,13 @@ RUNGS: Mapping[RungName, str] = {
     "influence": "influence step: removes the effect of the records to first order",
     "newton": "Newton steps: refine the result on the remaining records",
     "reweight": "reweighting: divides the records' likelihood out of the weights of the draws",
+    "temper": "tempering: reweights in several stages, and moves the draws on the remaining records between them",
     "warm": "warm restart: continues training on the remaining records",
     "retrain": "retraining: trains from scratch on the remaining records",
+}
+REFERENCES: Mapping[Reference, str] = {
+    "posterior": "the posterior given the remaining records",
+    "stored draws": "the stored draws (weaker promise)",
 }
 REGULATIONS = {
     "gdpr": "GDPR: General Data Protection Regulation of the European Union",

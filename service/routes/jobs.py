@@ -1,4 +1,4 @@
-"""Jobs: the batches in which workers forget."""
+"""Jobs: the batches in which workers forget, and refreshes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from service.schemas.paging import WindowQuery, next_cursor
 from service.store.access.tokens import Caller
 from service.store.batches import listing
 from service.store.batches.listing import JobFilter
-from service.store.states import BatchStatus, Role
+from service.store.states import RefreshStatus, Role
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
@@ -26,10 +26,10 @@ def list_jobs(
     caller: JobReader,
     resources: ResourcesDep,
     window: WindowQuery,
-    status: Annotated[list[BatchStatus], Query(max_length=len(BatchStatus), description="Any of these.")] = [],  # noqa: B006
+    status: Annotated[list[RefreshStatus], Query(max_length=len(RefreshStatus), description="Any of these.")] = [],  # noqa: B006
     model: Uuid | None = None,
 ) -> JobPage:
-    """A job is a batch: the deletions of one model that a worker processes together. Newest first."""
+    """A job is a batch, the deletions of one model that a worker processes together, or a refresh. Newest first."""
     with resources.database.reading() as session:
         page = listing.find_job_page(session, JobFilter(status, model), window)
     return JobPage(items=[job_out(view) for view in page.items], next_cursor=next_cursor(page))

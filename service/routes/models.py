@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Body, Depends, Header, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter, ValidationError
+from sqlalchemy.orm import Session
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
@@ -17,14 +18,22 @@ from service.http.large_response import LargeResponse
 from service.http.strict_json import StrictRoute, read_json
 from service.intake.import_root import read_parts
 from service.intake.subject_stream import count_rows, read_subjects
-from service.resources import Engineer, ModelReader, Registrar, Resources, ResourcesDep, require_role
-from service.schemas.models import Manifest, ModelImport, ModelOut, ModelPage, Policy, model_out
+from service.resources import Engineer, ModelReader, Operator, Registrar, Resources, ResourcesDep, require_role
+from service.schemas.models import (
+    Manifest,
+    ModelImport,
+    ModelOut,
+    ModelPage,
+    Policy,
+    model_out,
+)
 from service.schemas.paging import WindowQuery, next_cursor
+from service.schemas.refreshes import RefreshOut, refresh_out
 from service.schemas.versions import VersionPage, version_out
 from service.store.access.identities import Identity
 from service.store.access.tokens import Caller
 from service.store.artifacts.folder import translate_disk_full
-from service.store.batches.doorbell import CHECK_TASK
+from service.store.batches.doorbell import CHECK_TASK, REFRESH_TASK
 from service.store.datasets.tensor_files import Content, map_file
 from service.store.errors import InvalidPolicy, InvalidRegistration
 from service.store.models import registry
@@ -37,7 +46,10 @@ from service.store.models.registry import (
     register,
     require_existing,
 )
+from service.store.refreshes import requests
+from service.store.refreshes.listing import latest_refreshes
 from service.store.states import Role
+from service.store.tables import Model
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"], route_class=StrictRoute)
 
@@ -59,7 +71,7 @@ EXAMPLE = {
         "subjects": "churn/subjects.json",
     },
 }
-NETWORK_EXAMPLE = {
+NETWORK_EXAMPLE: dict[str, dict[str, Any]] = {
     "manifest": {
         "name": "digits",
         "family": "mlp",
@@ -72,12 +84,21 @@ NETWORK_EXAMPLE = {
         "subjects": "digits/subjects.json",
     },
 }
-ImportBody = Annotated[ModelImport, Body(examples=[EXAMPLE, NETWORK_EXAMPLE])]
+NETWORK_SAMPLES_EXAMPLE = {
+    "manifest": {
+        **NETWORK_EXAMPLE["manifest"],
+        "posterior": "samples",
+        "policy": {"epsilon": 0.1, "level": "estimated", "rungs": ["reweight", "retrain"], "reference": "stored draws"},
+    },
+    "location": {**NETWORK_EXAMPLE["location"], "posterior": "digits/samples.safetensors"},
+}
+ImportBody = Annotated[ModelImport, Body(examples=[EXAMPLE, NETWORK_EXAMPLE, NETWORK_SAMPLES_EXAMPLE])]
 T = TypeVar("T")
 Manifests: TypeAdapter[Manifest] = TypeAdapter(Manifest)
 PARTS = {
     "manifest": "JSON: name, family, posterior, config, policy; see `manifest` of `POST /api/v1/models/import`.",
-    "posterior": "safetensors: `mean` and `std` of variational parameters, or `samples` and `chain` of a sample set.",
+    "posterior": "safetensors: `mean` and `std` of variational parameters, `samples` and `chain` of a sample "
+    "set, or `members`, `seed`, `shard` and `recipe` of an ensemble.",
     "records": "safetensors: the training data `x`, one row per record (float64; float32 is allowed for networks). For "
     "regressions and networks the target is the last column.",
     "subjects": "JSON list: the subject of each row, in the order of the rows.",
@@ -120,7 +141,9 @@ def list_models(caller: ModelReader, resources: ResourcesDep, window: WindowQuer
     """Return each model with its current version."""
     with resources.database.reading() as session:
         page = registry.find_model_page(session, window, caller.limits.models)
-    return ModelPage(items=[model_out(*row) for row in page.items], next_cursor=next_cursor(page))
+        refreshes = latest_refreshes(session, [model.id for model, _ in page.items])
+    items = [model_out(model, version, refreshes.get(model.id)) for model, version in page.items]
+    return ModelPage(items=items, next_cursor=next_cursor(page))
 
 
 @router.post("", status_code=201, response_model=ModelOut, summary="Register a model", openapi_extra=MULTIPART)
@@ -168,8 +191,8 @@ def list_versions(
 def set_policy(model_id: uuid.UUID, body: PolicyBody, caller: PolicySetter, resources: ResourcesDep) -> ModelOut:
     """Replace the whole policy. The audit log records the old and the new one.
 
-    Deletions received earlier keep what they were promised: where `epsilon` and `level` of the old policy are stricter,
-    they still apply to them. `rungs` and `seconds` of the new policy apply at once.
+    Deletions received earlier keep what they were promised: where `epsilon`, `level` and `reference` of the old policy
+    are stricter, they still apply to them. `rungs` and `seconds` of the new policy apply at once.
     """
     with resources.database.writing() as session:
         model = find_model(session, model_id)
@@ -178,7 +201,20 @@ def set_policy(model_id: uuid.UUID, body: PolicyBody, caller: PolicySetter, reso
         if conflict is not None:
             raise InvalidPolicy(conflict)
         model = change_policy(session, model_id, body.model_dump(), caller.name)
-        return model_out(model, last_version(session, model_id))
+        return _with_version(session, model)
+
+
+@router.post("/{model_id}/refresh", status_code=202, response_model=RefreshOut, summary="Request a refresh")
+def request_refresh(model_id: uuid.UUID, caller: Operator, resources: ResourcesDep) -> RefreshOut:
+    """Have an idle worker continue the chains of a sample set, whatever LETHE_REFRESH_BELOW says.
+
+    Deletions come first: one of this model ends the refresh. If one waits or runs already, that one is returned. A
+    refreshed version has the same records and even weights; no certificate is issued, since nobody was deleted.
+    """
+    with resources.database.writing() as session:
+        requested = refresh_out(requests.request_refresh(session, model_id, caller.name))
+    resources.ringer.ring([model_id], task=REFRESH_TASK)
+    return requested
 
 
 @router.head(
@@ -209,7 +245,7 @@ def pull_posterior(
     digest = _current_posterior(resources, model_id)
     etag = f'"{digest}"'
     headers = {"ETag": etag, "Accept-Ranges": "bytes"}
-    if if_none_match is not None and _matches(if_none_match, etag):
+    if if_none_match is not None and matches_etag(if_none_match, etag):
         return Response(status_code=304, headers=headers)
     # Read the whole file even for a range: no byte is sent before the file has been checked against its digest.
     content = resources.artifacts.get(model_id, digest)
@@ -241,7 +277,7 @@ def byte_range(header: str, size: int) -> range | None:
     return range(start, min(int(last) + 1, size) if first and last else size)
 
 
-def _matches(if_none_match: str, etag: str) -> bool:
+def matches_etag(if_none_match: str, etag: str) -> bool:
     """Compare weakly, as RFC 9110 prescribes for If-None-Match."""
     etags = [name.strip().removeprefix("W/") for name in if_none_match.split(",")]
     return "*" in etags or etag in etags
@@ -249,7 +285,12 @@ def _matches(if_none_match: str, etag: str) -> bool:
 
 def _model(resources: Resources, model_id: uuid.UUID) -> ModelOut:
     with resources.database.reading() as session:
-        return model_out(find_model(session, model_id), last_version(session, model_id))
+        return _with_version(session, find_model(session, model_id))
+
+
+def _with_version(session: Session, model: Model) -> ModelOut:
+    refreshes = latest_refreshes(session, [model.id])
+    return model_out(model, last_version(session, model.id), refreshes.get(model.id))
 
 
 def _current_posterior(resources: Resources, model_id: uuid.UUID) -> str:

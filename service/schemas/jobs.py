@@ -1,23 +1,26 @@
-"""Schemas of jobs: the batches in which workers forget."""
+"""Schemas of jobs: the batches in which workers forget, and refreshes."""
 
 from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from service.store.batches.listing import JobView
-from service.store.states import BatchStatus
-from service.store.tables import now
+from service.store.states import RefreshStatus as JobStatus
+from service.store.tables import Batch, now
 
 
 class JobOut(BaseModel):
     id: uuid.UUID
+    kind: Literal["forget", "refresh"] = Field(
+        description="`forget`: a batch of deletions. `refresh`: chains of a sample set continued by an idle worker."
+    )
     model_id: uuid.UUID
-    status: BatchStatus
-    worker: str
+    status: JobStatus
+    worker: str | None = Field(description="Worker that claimed it last; null for a refresh that nobody has claimed.")
     lease_expires_at: datetime | None = Field(
         description="When another worker may take over; null once the job has ended."
     )
@@ -29,9 +32,13 @@ class JobOut(BaseModel):
     finished_at: datetime | None
     seconds: float = Field(description="Duration, so far or in total.")
     failure: str | None
-    device: str | None = Field(description="Device used; null until it is known.")
-    solver: str | None = Field(description="Linear solver of the last rung; null if it trained or sampled.")
-    rungs: list[dict[str, Any]] | None = Field(description="Rungs tried, each with its bound and seconds.")
+    device: str | None = Field(default=None, description="Device used; null until it is known.")
+    solver: str | None = Field(
+        default=None, description="Linear solver of the last rung; null if it trained or sampled."
+    )
+    rungs: list[dict[str, Any]] | None = Field(
+        default=None, description="Rungs tried, each with its bound and seconds. Null for a refresh."
+    )
     deletion_count: int
 
 
@@ -67,27 +74,33 @@ class JobPage(BaseModel):
 
 
 def job_out(view: JobView) -> JobOut:
-    batch = view.batch
-    running = batch.status == BatchStatus.RUNNING
+    work = view.work
+    details = batch_details(work) if isinstance(work, Batch) else {}
     return JobOut(
-        id=batch.id,
-        model_id=batch.model_id,
-        status=BatchStatus(batch.status),
-        worker=batch.worker,
-        lease_expires_at=batch.lease_expires_at if running else None,
-        phase=batch.phase,
-        percent=batch.percent,
-        started_at=batch.started_at,
-        finished_at=batch.finished_at,
-        seconds=((batch.finished_at or now()) - batch.started_at).total_seconds(),
-        failure=batch.failure,
-        device=batch.device,
-        solver=batch.rungs[-1].get("solver") if batch.rungs else None,
-        rungs=batch.rungs,
+        id=work.id,
+        kind="forget" if isinstance(work, Batch) else "refresh",
+        model_id=work.model_id,
+        status=JobStatus(work.status),
+        worker=work.worker,
+        lease_expires_at=work.lease_expires_at if work.status == JobStatus.RUNNING else None,
+        phase=work.phase,
+        percent=work.percent,
+        started_at=work.started_at,
+        finished_at=work.finished_at,
+        seconds=((work.finished_at or now()) - work.started_at).total_seconds(),
+        failure=work.failure,
         deletion_count=view.deletion_count,
+        **details,
     )
 
 
+def batch_details(batch: Batch) -> dict[str, Any]:
+    """Return what only a batch has."""
+    solver = batch.rungs[-1].get("solver") if batch.rungs else None
+    return {"device": batch.device, "rungs": batch.rungs, "solver": solver}
+
+
 def job_detail(view: JobView) -> JobDetail:
-    trace = view.batch.trace or {"phases": [], "residuals": []}
-    return JobDetail(**job_out(view).model_dump(), **trace, deletions=list(view.deletion_ids))
+    trace = view.work.trace if isinstance(view.work, Batch) else None
+    progress = trace or {"phases": [], "residuals": []}
+    return JobDetail(**job_out(view).model_dump(), **progress, deletions=list(view.deletion_ids))

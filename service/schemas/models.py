@@ -24,9 +24,10 @@ from pydantic import (
 )
 
 from service.schemas.fields import CONVERTED, Strict
+from service.schemas.refreshes import RefreshOut, refresh_out
 from service.store.canonical_json import canonical_json
 from service.store.states import Device
-from service.store.tables import Model, Version
+from service.store.tables import Model, Refresh, Version
 from vocabulary.families import (
     FAMILIES,
     BuiltInFamily,
@@ -52,11 +53,17 @@ DatasetRoot = Annotated[
 ]
 
 
-_PLURALS: Mapping[str, str] = {"variational": "variational posteriors", "samples": "samples"}
+_PLURALS: Mapping[str, str] = {
+    "variational": "variational posteriors",
+    "samples": "samples",
+    "ensemble": "ensembles",
+}
 _OFFERED_RUNGS: Mapping[str, tuple[RungName, ...]] = {
     "variational posteriors": ("influence", "newton", "warm", "retrain"),
-    "samples": ("influence", "newton", "reweight", "retrain"),
+    "samples": ("influence", "newton", "reweight", "temper", "retrain"),
     "networks": ("influence", "warm", "retrain"),
+    "samples of networks": ("influence", "reweight", "temper", "retrain"),
+    "ensembles": ("retrain",),
 }
 
 
@@ -71,12 +78,12 @@ class Policy(Strict):
         default=list(DEFAULT_RUNGS),
         min_length=1,
         description="Allowed rungs, in the order in which they are tried. `reweight` and `temper` are allowed only "
-        "where named: their weights reveal the forgotten rows to readers of the posterior.",
+        "where named: their weights reveal the forgotten rows to readers of the posterior. For samples of a network, "
+        "name `reweight`: it reads the forgotten rows alone and needs no Hessian.",
     )
     seconds: float | None = Field(
         default=None, gt=0, le=30 * 86_400, description="Seconds after which no further rung is started."
     )
-
     reference: Reference = Field(
         default=DEFAULT_REFERENCE,
         description="For samples: what a certificate compares them with. `posterior`: the posterior of the retained "
@@ -94,7 +101,11 @@ class Policy(Strict):
 
     def conflict_with(self, family: str, kind: str) -> str | None:
         """Return why no certificate of such a posterior can meet the policy, or None."""
-        posteriors = "networks" if is_network(family) else _PLURALS[kind]
+        posteriors = _describe_posteriors(family, kind)
+        if self.reference != DEFAULT_REFERENCE and kind != "samples":
+            return f"{posteriors} have no stored draws: leave `reference` out, or ask for '{DEFAULT_REFERENCE}'"
+        if posteriors == "ensembles" and "retrain" not in self.rungs:
+            return "ensembles forget by training members again: allow the rung 'retrain'"
         if posteriors != "variational posteriors" and self.level != "estimated" and "retrain" not in self.rungs:
             return f"certificates of {posteriors} are estimated: ask for level 'estimated', or allow the rung 'retrain'"
         offered = _OFFERED_RUNGS[posteriors]
@@ -102,6 +113,12 @@ class Policy(Strict):
             *others, last = offered
             return f"{posteriors} have no rung '{self.rungs[0]}': allow {', '.join(others)} or {last}"
         return None
+
+
+def _describe_posteriors(family: str, kind: str) -> str:
+    if not is_network(family) or kind == "ensemble":
+        return _PLURALS[kind]
+    return "samples of networks" if kind == "samples" else "networks"
 
 
 class BaseManifest(Strict):
@@ -112,7 +129,7 @@ class BaseManifest(Strict):
     posterior: PosteriorKind = Field(
         default="variational",
         description="Content of the file: `variational` parameters (`mean`, `std`), or `samples` of SGLD, SGHMC or "
-        "another chain (`samples`, `chain`).",
+        "another chain (`samples`, `chain`), or an `ensemble` of networks (`members`, `seed`, `shard`, `recipe`).",
     )
     device: Annotated[Device, CONVERTED] = Field(
         default=Device.CPU,
@@ -130,6 +147,12 @@ class BaseManifest(Strict):
         return config
 
     @model_validator(mode="after")
+    def _check_kind(self) -> BaseManifest:
+        if self.posterior == "ensemble" and not is_network(self.family):
+            raise ValueError("posterior: only built-in networks have ensembles; register variational parameters")
+        return self
+
+    @model_validator(mode="after")
     def _check_policy(self) -> BaseManifest:
         conflict = self.policy.conflict_with(self.family, self.posterior)
         if conflict is not None:
@@ -145,24 +168,6 @@ class BuiltInManifest(BaseManifest):
     @property
     def layout(self) -> Layout:
         return self.config.layout
-
-
-class NetworkManifest(BuiltInManifest):
-    """Manifest of a built-in network."""
-
-    posterior: Literal["variational"] = Field(
-        default="variational", description="`mean` and `std`. Samples of a network cannot be certified."
-    )
-
-    @field_validator("posterior", mode="before")
-    @classmethod
-    def _refuse_samples(cls, posterior: Any) -> Any:
-        if posterior == "samples":
-            raise ValueError(
-                "samples of networks cannot be certified: a few draws cannot cover so many parameters. Register "
-                "variational parameters"
-            )
-        return posterior
 
 
 class InstalledFamilyManifest(BaseManifest):
@@ -200,10 +205,9 @@ def family_tag(value: Any) -> str:
 
 
 def _manifest_class(name: str, family: BuiltInFamily) -> type[BuiltInManifest]:
-    base = NetworkManifest if family.is_network else BuiltInManifest
     title = f"{family.config.__name__.removesuffix('Config')}Manifest"
     fields: dict[str, Any] = {"family": Literal[name], "config": family.config}
-    return create_model(title, __base__=base, __module__=__name__, **fields)
+    return create_model(title, __base__=BuiltInManifest, __module__=__name__, **fields)
 
 
 def manifest_union() -> Any:
@@ -266,6 +270,15 @@ class ModelOut(BaseModel):
         description="What deletions will get without retraining, how converged the posterior is and what would help. "
         "Null until a worker has checked it, seconds after registration, and once the model is destroyed."
     )
+    draws: int | None = Field(description="Draws of a sample set; null for other posteriors, and until it was checked.")
+    effective_draws: float | None = Field(
+        description="Even draws that they are worth with their weights. Deletions without retraining lower it; a "
+        "refresh restores it."
+    )
+    refresh: RefreshOut | None = Field(
+        description="Latest refresh: chains continued by an idle worker for draws with even weights. Null if none was "
+        "needed yet."
+    )
     created_at: datetime
     destroyed_at: datetime | None
 
@@ -275,8 +288,8 @@ class ModelPage(BaseModel):
     next_cursor: str | None
 
 
-def model_out(model: Model, version: Version) -> ModelOut:
-    """Return a model with its current version, or with its last if it was destroyed."""
+def model_out(model: Model, version: Version, refresh: Refresh | None) -> ModelOut:
+    """Return a model with its current version, or with its last if it was destroyed, and its latest refresh."""
     is_destroyed = model.destroyed_at is not None
     return ModelOut(
         id=model.id,
@@ -293,6 +306,9 @@ def model_out(model: Model, version: Version) -> ModelOut:
         posterior_sha256=version.posterior_digest,
         dataset_root=version.dataset_root,
         readiness=None if is_destroyed else version.readiness,
+        draws=version.draws,
+        effective_draws=version.effective_draws,
+        refresh=None if refresh is None else refresh_out(refresh),
         created_at=model.created_at,
         destroyed_at=model.destroyed_at,
     )

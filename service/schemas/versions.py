@@ -18,6 +18,8 @@ class VersionOut(BaseModel):
     dataset_root: DatasetRoot
     record_count: int
     readiness: dict[str, Any] | None
+    draws: int | None = Field(description="Draws of a sample set; null for other posteriors.")
+    effective_draws: float | None = Field(description="Even draws that they are worth with their weights.")
     created_at: datetime
     superseded_at: datetime | None = Field(
         description="Null for the current version, which a destroyed model does not have."
@@ -39,6 +41,8 @@ def version_out(view: VersionView) -> VersionOut:
         dataset_root=version.dataset_root,
         record_count=version.record_count,
         readiness=version.readiness,
+        draws=version.draws,
+        effective_draws=version.effective_draws,
         created_at=version.created_at,
         superseded_at=version.superseded_at,
         posterior_destroyed_at=view.posterior.destroyed_at,

@@ -195,6 +195,13 @@ class Settings(BaseSettings):
         ge=0,
         description="Seconds that a stopping worker may continue with its batch before it releases it.",
     )
+    refresh_below: float = Field(
+        default=0.8,
+        ge=0,
+        le=1,
+        description="Share of a sample set's draws below which an idle worker continues its chains, for draws with "
+        "even weights. 0.8 leaves room to forget once more as much as was forgotten since. 0: only on request.",
+    )
     superseded_retention_seconds: float = Field(
         default=0.0,
         ge=0,

@@ -11,7 +11,9 @@ StoreError
 ├── NothingToRetry           no part of the deletion has failed
 ├── InvalidExtension         the regulation does not allow the deadline
 ├── InvalidLimits            a token of this role or name cannot have these limits
+├── NotRefreshable           the model has no chains to continue
 ├── NotResendable            the callback was delivered, or is still being sent
+├── NotDrawable              the model has no draws to pick, or not as many
 ├── NotReplaceable           verifiers accept the certificate, or it cannot be issued again
 ├── ArtifactDamaged          the content of a file does not match its digest
 ├── ArtifactsUnavailable     the artifact store cannot be reached or used
@@ -73,7 +75,15 @@ class InvalidLimits(StoreError):
     pass
 
 
+class NotRefreshable(StoreError):
+    pass
+
+
 class NotResendable(StoreError):
+    pass
+
+
+class NotDrawable(StoreError):
     pass
 
 

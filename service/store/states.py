@@ -46,6 +46,21 @@ class BatchStatus(StrEnum):
     """Its lease expired or was released. Its deletions are in another batch or wait for one."""
 
 
+class RefreshStatus(StrEnum):
+    """Status of a refresh. Only one refresh of a model can be waiting or running."""
+
+    WAITING = "waiting"
+    """Requested, or released by its worker; it starts or continues once a worker is idle."""
+    RUNNING = "running"
+    """A worker holds its lease."""
+    PUBLISHED = "published"
+    """Its version is current, or was."""
+    FAILED = "failed"
+    """It raised an error, or its draws failed the checks that those before had passed. `failure` states the reason."""
+    ABANDONED = "abandoned"
+    """A deletion of the model came first. What it had computed was destroyed."""
+
+
 class Device(StrEnum):
     """Device that a model needs. Each has its own broker queue and its own workers."""
 

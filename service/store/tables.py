@@ -91,7 +91,7 @@ class Model(Base):
     name: Mapped[str] = mapped_column(String(100))
     family: Mapped[str] = mapped_column(String(50))
     posterior_kind: Mapped[str] = mapped_column(String(16))
-    """Kind of posterior: `variational` or `samples`."""
+    """Kind of posterior: `variational`, `samples` or `ensemble`."""
     device: Mapped[str] = mapped_column(String(16), default=Device.CPU)
     """Device that its workers need; fixed at registration."""
     turn: Mapped[int] = mapped_column(default=0)
@@ -144,6 +144,10 @@ class Version(Base):
     record_count: Mapped[int]
     readiness: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     """A worker's check of the version: how converged it is, which levels it can reach. Null until checked."""
+    draws: Mapped[int | None]
+    """Draws of a sample set. Null for other posteriors, and until a worker has read it."""
+    effective_draws: Mapped[float | None]
+    """Number of even draws that the weighted ones are worth: (Σw)²/Σw²."""
     created_at: Mapped[datetime] = mapped_column(default=CLOCK)
     superseded_at: Mapped[datetime | None]
 
@@ -258,6 +262,55 @@ class Batch(Base):
         Index("ix_batches_started_at_id", "started_at", "id"),
         partial_index("uq_batches_running", "model_id", where="status = 'running'", unique=True),
     )
+
+
+class Refresh(Base):
+    """Continuation of a version's chains on its records, for draws with even weights (refreshes/lifecycle.py).
+
+    A model has at most one that is unfinished, and only while no batch of the model runs: the claim of a batch ends it.
+    """
+
+    __tablename__ = "refreshes"
+    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=uuid.uuid4)
+    model_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("models.id"), index=True)
+    version_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("versions.id"), index=True)
+    """Version whose chains continue."""
+    status: Mapped[str] = mapped_column(String(16))
+    claim_id: Mapped[uuid.UUID | None]
+    """Fencing token, new with each claim: only the worker that claimed last can write. Null if none holds it."""
+    worker: Mapped[str | None] = mapped_column(String(200))
+    """Worker that claimed it last."""
+    phase: Mapped[str] = mapped_column(String(32), default="waiting")
+    percent: Mapped[float] = mapped_column(default=0.0)
+    lease_expires_at: Mapped[datetime | None]
+    crashes: Mapped[int] = mapped_column(default=0)
+    """Workers that stopped answering while they held it."""
+    checkpoint_digest: Mapped[str | None] = mapped_column(String(64))
+    """State of the chains from which another worker continues."""
+    posterior_digest: Mapped[str | None] = mapped_column(String(64))
+    """New posterior, stored and about to be published."""
+    started_at: Mapped[datetime] = mapped_column(default=CLOCK)
+    finished_at: Mapped[datetime | None]
+    failure: Mapped[str | None] = mapped_column(Text)
+
+    __table_args__ = (
+        Index("ix_refreshes_started_at_id", "started_at", "id"),
+        partial_index("uq_refreshes_unfinished", "model_id", where="finished_at IS NULL", unique=True),
+    )
+
+
+class BatchPart(Base):
+    """Member of an ensemble that a batch trains again, offered to all workers (batches/parts.py)."""
+
+    __tablename__ = "batch_parts"
+    batch_id: Mapped[uuid.UUID] = mapped_column(ForeignKey("batches.id"), primary_key=True)
+    member: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    worker: Mapped[str | None] = mapped_column(String(200))
+    """Worker that took it last."""
+    lease_expires_at: Mapped[datetime | None]
+    """Until then nobody else may take it. Null if it is free."""
+    digest: Mapped[str | None] = mapped_column(String(64))
+    """File of the trained member. Null until it is trained."""
 
 
 class Certificate(Base):

@@ -29,6 +29,7 @@ def edge_cases() -> Iterator[Edge]:
     yield from _witnesses()
     yield from _unread_files()
     yield from _numbers()
+    yield from _references()
     yield from _large_payloads()
 
 
@@ -128,6 +129,29 @@ def _numbers() -> Iterator[Edge]:
     promise = receipt().statement
     promise["predicate"]["log"]["within_seconds"] = (1 << 53) - 1
     yield VERIFIED, Case("number/long promise", receipt().change(statement=promise).write(), key_list())
+
+
+def _references() -> Iterator[Edge]:
+    stored, posterior = {"reference_kind": "stored draws"}, {"reference_kind": "posterior"}
+    allowed = {"reference": "stored draws"}
+    members: dict[str, tuple[int, dict[str, object], dict[str, object]]] = {
+        "stored draws, allowed": (VERIFIED, stored, allowed),
+        "stored draws, not allowed": (REJECTED, stored, {"reference": "posterior"}),
+        "stored draws, earlier policy": (REJECTED, stored, {}),
+        "posterior, earlier policy": (VERIFIED, posterior, {}),
+        "posterior, stored draws allowed": (VERIFIED, posterior, allowed),
+        "not a sample set": (VERIFIED, {"reference_kind": None}, {"reference": "posterior"}),
+        "not a sample set, policy not read": (VERIFIED, {"reference_kind": None}, {"reference": 7}),
+        "unknown": (REJECTED, {"reference_kind": "prior"}, allowed),
+        "unknown in the policy": (REJECTED, posterior, {"reference": "prior"}),
+        "null in the policy": (REJECTED, posterior, {"reference": None}),
+        "no text": (REJECTED, {"reference_kind": 0}, allowed),
+    }
+    for name, (code, bound, policy) in members.items():
+        draft = KINDS["estimated"]()
+        draft.statement["predicate"]["bound"].update(bound)
+        draft.statement["predicate"]["policy"].update(policy)
+        yield code, Case(f"reference/{name}", draft.write(), key_list())
 
 
 def _large_payloads() -> Iterator[Edge]:

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load
 
 from lethe import Client, LetheError
 from lethe.verify import verify
+from service.settings import Settings
+from service.store.database import Database
 from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api, api  # noqa: F401
@@ -66,6 +69,13 @@ def test_a_certificate_of_absence_is_downloaded_too(clients: dict[str, Client], 
     deletion = clients["compliance"].delete([samples.person(1)])
     (file,) = clients["compliance"].download(deletion["id"], tmp_path)
     assert file.name == f"absence-{deletion['id']}.json"
+
+
+def test_draws_of_a_sample_set_are_picked(clients: dict[str, Client], settings: Settings, database: Database) -> None:
+    model_id = str(samples.register_sample_set(settings, database))
+    first, second = (clients["engineer"].draws(model_id, 3, seed) for seed in (0, 1))
+    assert load(first)["samples"].shape == (3, 2)
+    assert first != second
 
 
 def test_many_deletions_and_single_records_in_one_call(clients: dict[str, Client]) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import jacrev
 
 from ml.models.mlp import MLP
-from ml.models.network import Convolution, Layer, Network, dense_layers, pool_and_relu
+from ml.models.network import Convolution, Layer, Network, dense_layers, pooled
 from ml.models.network_energy import NetworkEnergy
 
 TINY = MLP(dimensions=3, hidden=4, classes=3, prior_std=0.5)
@@ -43,7 +43,7 @@ class SmallConvolutional(Network):
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        return (Convolution(1, 2, pool_and_relu, kernel=3), *dense_layers(8, 3))
+        return (Convolution(1, 2, pooled("relu"), kernel=3), *dense_layers(8, 3))
 
 
 def labelled_rows(network: Network, n: int, seed: int = 0) -> Tensor:

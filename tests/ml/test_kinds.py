@@ -12,8 +12,9 @@ from ml.kinds import gains_from_threads, stored_kind
 from ml.ladder import network, samples, variational
 from ml.models.linear import LinearRegression
 from ml.models.mlp import MLP
+from tests.ml.ensembles import small_ensemble
 from tests.ml.exact_posterior import exact_posterior
-from tests.ml.networks import learnable_rows
+from tests.ml.networks import TINY, learnable_rows
 from vocabulary.posterior_kinds import POSTERIOR_KINDS, POSTERIOR_TENSORS
 
 FAMILY = LinearRegression(dimensions=2, noise_std=1.0, prior_std=1.0)
@@ -85,8 +86,26 @@ def test_samples_cannot_be_polished() -> None:
         ml.polish(FAMILY, sample_set(), ROWS)
 
 
+def test_an_ensemble_trains_members_again_and_is_not_polished() -> None:
+    ensemble, data = small_ensemble()
+    outcome = ml.forget(TINY, ensemble, data, torch.tensor([0, 1, 2]), ml.Policy(1e-6))
+    assert [rung.name for rung in outcome.rungs] == ["retrain"]
+    assert ml.readiness(TINY, ensemble, data).levels == ("retrained",)
+    with pytest.raises(ml.InvalidInput, match="lethe train ensemble"):
+        ml.polish(TINY, ensemble, data)
+
+
+def test_only_networks_have_ensembles() -> None:
+    with pytest.raises(ml.InvalidInput, match="only networks"):
+        ml.readiness(FAMILY, small_ensemble()[0], ROWS)
+
+
 def test_a_stored_posterior_is_read_by_its_kind() -> None:
-    posteriors: dict[str, ml.Posterior] = {"variational": FAMILY.optimum(ROWS), "samples": sample_set()}
+    posteriors: dict[str, ml.Posterior] = {
+        "variational": FAMILY.optimum(ROWS),
+        "samples": sample_set(),
+        "ensemble": small_ensemble()[0],
+    }
     assert tuple(posteriors) == POSTERIOR_KINDS
     for kind, posterior in posteriors.items():
         content = posterior.to_bytes()

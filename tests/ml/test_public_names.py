@@ -9,6 +9,7 @@ import ml
 def test_the_public_names() -> None:
     assert ml.__all__ == [
         "Certificate",
+        "Ensemble",
         "Family",
         "ForgettingError",
         "InvalidInput",
@@ -26,9 +27,11 @@ def test_the_public_names() -> None:
         "Trained",
         "build",
         "build_family",
+        "challenge",
         "forget",
         "pick_device",
         "polish",
+        "predict",
         "read_posterior",
         "readiness",
         "synthetic_mixture",

@@ -68,12 +68,12 @@ def test_a_token_is_refused_from_other_networks(api: Api, database: Database) ->
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_an_engineer_sees_only_the_models_of_its_token(api: Api, settings: Settings, database: Database) -> None:
-    own, other = (samples.register_sample(settings, database) for _ in range(2))
+    own, other = (samples.register_sample_set(settings, database) for _ in range(2))
     limited = limit(api, database, Role.ENGINEER, Limits(frozenset([own])))
     listed = limited.call(Role.ENGINEER, "GET", "/api/v1/models").json()["items"]
     assert [model["id"] for model in listed] == [str(own)]
-    policy = {"epsilon": 1e-6}
-    for method, suffix in (("GET", ""), ("GET", "/versions"), ("GET", "/artifact"), ("PUT", "/policy")):
+    policy, reading = {"epsilon": 1e-6}, ("", "/versions", "/artifact", "/draws?count=1")
+    for method, suffix in (*(("GET", suffix) for suffix in reading), ("PUT", "/policy")):
         answers = {}
         for model_id in (own, other, uuid.uuid4()):
             options = {"json": policy} if method == "PUT" else {}

@@ -9,6 +9,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "linear-regression": {"dimensions": 4, "noise_std": 0.5, "prior_std": 1.0},
     "logistic-regression": {"dimensions": 4, "prior_std": 1.0},
     "softmax-regression": {"dimensions": 4, "classes": 3, "prior_std": 1.0, "draws": 8, "seed": 3},
-    "mlp": {"dimensions": 4, "hidden": 5, "classes": 3, "prior_std": 0.5},
+    "mlp": {"dimensions": 4, "hidden": 5, "classes": 3, "prior_std": 0.5, "activation": "tanh"},
     "lenet5": {"prior_std": 0.5},
 }

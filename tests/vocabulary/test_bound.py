@@ -13,7 +13,9 @@ from ml.certify.kantorovich import Constants
 from ml.certify.network.certificate import NetworkConstants
 from ml.certify.network.retrained import RetrainedNetwork
 from ml.certify.samples import SampleConstants
+from ml.certify.tempered import TemperedConstants
 from ml.inference.diagnostics import Diagnostics
+from ml.inference.function_mixing import FunctionMixing
 from ml.ladder.climb import RungRecord
 from tests.bundles import predicate
 from vocabulary import bound
@@ -23,6 +25,7 @@ KINDS: list[tuple[type[Any], type[bound.Constants]]] = [
     (NetworkConstants, bound.NetworkConstants),
     (RetrainedNetwork, bound.RetrainedNetworkConstants),
     (SampleConstants, bound.SampleConstants),
+    (TemperedConstants, bound.TemperedConstants),
     (Diagnostics, bound.ChainDiagnostics),
 ]
 
@@ -37,7 +40,11 @@ def test_the_constants_of_each_kind_of_bound_are_typed(computed: type[Any], sign
     names = [field.name for field in fields(computed)]
     assert set(signed.model_fields) - signed.may_be_absent <= set(names) <= set(signed.model_fields)
     values = dict.fromkeys(names, 3) | ({"gaussian": GaussianTheorem(1.0, 2.0)} if "gaussian" in names else {})
-    values |= {"warning": None} if "warning" in names else {}
+    values |= (
+        {"warning": None, "functions": FunctionMixing(50, 4, 1.01, 1.05, 1.0, 400.0, 20.0, 800)}
+        if "warning" in names
+        else {}
+    )
     values |= {"coordinates": "widths"} if "coordinates" in names else {}
     values |= {"reading": "weighted draws"} if "reading" in names else {}
     plain = certificate(computed(**values)).to_dict()

@@ -54,6 +54,9 @@ def test_what_is_always_written_is_required() -> None:
         ("DestructionPredicate", "replaces"),
         ("Bound", "elbo_distance"),
         ("Bound", "fresh_starts"),
+        ("Bound", "reference_kind"),
+        ("Policy", "reference"),
+        ("Effects", "function_space"),
         ("KantorovichConstants", "coordinates"),
         ("KantorovichConstants", "excess"),
         ("ChainDiagnostics", "mean_gradient"),
@@ -65,6 +68,13 @@ def test_what_is_always_written_is_required() -> None:
         ("SampleConstants", "chi_square"),
         ("SampleConstants", "reading"),
         ("SampleConstants", "undetectable"),
+        ("SampleConstants", "s_r_hat"),
+        ("SampleConstants", "s_ess"),
+        ("SampleConstants", "panel_r_hat"),
+        ("SampleConstants", "panel_ess"),
+        ("SampleConstants", "independent_draws"),
+        ("SampleConstants", "effective_parameters"),
+        ("ChainDiagnostics", "functions"),
     }
 
 

@@ -1,6 +1,7 @@
 import torch
 from safetensors.torch import load
 
+from ml.posteriors.ensemble import Ensemble, Recipe
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 from vocabulary.posterior_kinds import LOG_WEIGHT_TENSORS, POSTERIOR_KINDS, POSTERIOR_TENSORS, PosteriorKind
@@ -15,7 +16,9 @@ def test_a_posterior_is_saved_under_the_names_of_its_kind() -> None:
     files: dict[PosteriorKind, bytes] = {
         "variational": MeanFieldGaussian(0 * ones, ones).to_bytes(),
         "samples": SampleSet(torch.stack([ones, -ones]), torch.tensor([0, 1])).to_bytes(),
+        "ensemble": Ensemble(ones[None], torch.zeros(1).long(), torch.zeros(2).long(), Recipe(1, 1, 0.1, 1)).to_bytes(),
     }
+    assert set(files) == set(POSTERIOR_KINDS)
     for kind, content in files.items():
         assert set(load(content)) == set(POSTERIOR_TENSORS[kind])
 

@@ -2,11 +2,18 @@ from __future__ import annotations
 
 import pytest
 
+from lethe.verify import statements
+from service.printing import wording
 from vocabulary.references import DEFAULT_REFERENCE, REFERENCES, is_as_strong
 
 
 def test_the_default_is_the_strongest_promise() -> None:
     assert REFERENCES[-1] == DEFAULT_REFERENCE
+
+
+def test_printer_and_verifier_describe_every_reference() -> None:
+    assert set(wording.REFERENCES) == set(REFERENCES)
+    assert tuple(statements.REFERENCES) == REFERENCES
 
 
 @pytest.mark.parametrize(

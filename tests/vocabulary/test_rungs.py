@@ -4,9 +4,9 @@ from service.printing import wording
 from vocabulary.rungs import DEFAULT_RUNGS, RUNGS, RungName
 
 
-def test_a_policy_has_to_name_the_rung_that_reveals_rows() -> None:
+def test_a_policy_has_to_name_the_rungs_that_reveal_rows() -> None:
     assert DEFAULT_RUNGS == ("influence", "newton", "warm", "retrain")
-    assert RUNGS == ("influence", "newton", "reweight", "warm", "retrain")
+    assert RUNGS == ("influence", "newton", "reweight", "temper", "warm", "retrain")
     assert set(RUNGS) == set(get_args(RungName))
 
 

@@ -207,7 +207,13 @@ def test_a_policy_changed_during_a_batch_applies_to_the_next(
     with database.reading() as session:
         (bundle,) = certificates(session)
     policy = verify(bundle.encode(), context.signer.public_pem.encode()).predicate["policy"]
-    assert policy == {"epsilon": 1e-6, "level": "proved", "rungs": samples.RUNGS, "seconds": None}
+    assert policy == {
+        "epsilon": 1e-6,
+        "level": "proved",
+        "rungs": samples.RUNGS,
+        "seconds": None,
+        "reference": "posterior",
+    }
 
 
 def test_a_batch_keeps_its_device_and_its_rungs(settings: Settings, database: Database, context: WorkerContext) -> None:

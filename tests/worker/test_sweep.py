@@ -15,7 +15,7 @@ from service.logs import configure_logging
 from service.settings import Settings
 from service.store.artifacts.folder import ArtifactFolder
 from service.store.artifacts.store import write_ahead
-from service.store.batches.doorbell import CHECK_TASK, FORGET_TASK, QUEUES, Doorbell
+from service.store.batches.doorbell import CHECK_TASK, FORGET_TASK, QUEUES, REFRESH_TASK, Doorbell
 from service.store.batches.lifecycle import claim_batch, end_batch
 from service.store.database import Database
 from service.store.deletions.summaries import find_summaries
@@ -198,3 +198,20 @@ def test_keys_of_erased_people_leave_the_files_while_the_service_runs(
 def _has_traces(database: Database) -> bool:
     with database.reading() as session:
         return session.scalars(select(ErasureTrace)).first() is not None
+
+
+def test_rings_for_worn_sample_sets_only_while_no_deletion_waits(
+    settings: Settings, database: Database, context: WorkerContext, queue: redis.Redis
+) -> None:
+    model_id = samples.register_worn_set(settings, database)
+    check_current(context, model_id)
+
+    def sweep(below: float) -> list[uuid.UUID]:
+        queue.delete(QUEUE)
+        sweep_once(context.database, context.artifacts, context.doorbell, below)
+        return read_messages(queue, REFRESH_TASK)
+
+    assert sweep(0.8) == [model_id]
+    assert sweep(0.0) == []
+    samples.request_deletion(settings, database, 1)
+    assert sweep(0.8) == []

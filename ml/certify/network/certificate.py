@@ -1,28 +1,25 @@
 """Certificate of a network: an estimate of how far the processed posterior lies above a minimum, in nats.
 
-Training leaves a network with a gradient many times larger than that of a few rows. This remainder is not the influence
-of any row, so it is not corrected. The reference is the minimum of the retained energy tilted to the slope that the
-influence step assumes (`ml.forgetting.network`),
+Training leaves a network with a gradient that is no row's influence, so it is not corrected. The reference is the
+minimum of the retained energy tilted to the slope that the influence step assumes (`ml.models.tilted_energy`),
 
     F̃(Δ) = F(Δ, R) - (∇F(0, R) + g)ᵀΔ        g = Σ_{z∈S'} ∇h(0, z)
 
-F equals KL(q ‖ retained posterior) up to a constant, so F̃(Δ⁻) - min F̃ is the excess of the processed posterior's
-divergence over the smallest one. A network's F̃ is not convex, and on a sample of rows it falls by 10⁵ nats far away.
-The minimum is therefore that of the linearised network, F̃(Δ) ≈ ½ ΔᵀAΔ - gᵀΔ, and the deviation from linearity is
-measured:
+For a network at rest, ∇F(0, S) = 0, this is F(Δ, R) itself. F equals KL(q ‖ retained posterior) up to a constant, so
+F̃(Δ⁻) - min F̃ is the excess of the processed posterior's divergence over the smallest one. It is not taken from a
+linearised network: the network's own F̃ is descended from Δ⁻ (`ml.inference.tilted_descent`). The fall is a lower bound
+of the excess, and ½rᵀA⁻¹r where the descent ends is what the network linearised there has left. The estimate is
 
-    excess = ½ rᵀA⁻¹r    r = AΔ⁻ - g    A = n/s Σ_s Jᵀ(diag p - ppᵀ)J + ∇²f    on a sample s of the n retained rows
+    excess ≤ INFLATION (fall + remaining) + 1.96 standard errors of sampling + rounding
 
-A is unbiased and the minimum of a function is concave in it, so a sample overestimates the excess on average, the more
-so the fewer rows it has (W. Mak, D. Morton and R. Wood, 1999): directions that the rows do not cover make the excess
-larger, not smaller. Its standard error is that of the rows' differences between Δ⁻ and the sample's own minimum
-(G. Bayraksan and D. Morton, 2006). r is computed from the same rows as A, because r of all rows would have components
-in directions that the sample does not cover.
+INFLATION was set on computed truths, and the share that it covers measured on others (`lethe bench coverage --family
+network`). A descent that does not come to an end, or falls much farther than the linearised network says, shows that
+the posterior is near no minimum. Then nothing is certified.
 
-If the network's own gradient is AΔ⁻ + e with ‖e‖ ≤ k‖Δ⁻‖ in the norms of A⁻¹ and A, and its curvature is at least
-(1 - c)A, then its own excess is at most ½(√(rᵀA⁻¹r) + k√(Δ⁻ᵀAΔ⁻))²/(1 - c). Held-out rows measure k along Δ⁻, and c
-along Δ⁻ and on the way to the minimum (`ml.certify.network.validation`): two directions out of many. The estimate is
-enlarged accordingly, but remains one for the linearised network.
+With few rows F̃ is that of all retained rows. Of many rows a sample is taken. F̃ of a sample is unbiased, and the minimum
+of a function is concave in it, so a sample overestimates the excess on average, the more so the fewer rows it has
+(W. Mak, D. Morton and R. Wood, 1999). The standard error is that of the rows' differences between Δ⁻ and the sample's
+own minimum (G. Bayraksan and D. Morton, 2006).
 """
 
 from __future__ import annotations
@@ -36,36 +33,41 @@ from torch import Tensor
 
 from ml.certify.certificate import Assumption, Certificate
 from ml.certify.kantorovich import NOT_PROVED, paper_epsilon
-from ml.certify.network.excess import Minimum, find_minimum, upper_limit
+from ml.certify.network.could_fall import NORMAL_95
 from ml.certify.network.kantorovich import sample_constants
-from ml.certify.network.sample import NetworkSample, split_rows
-from ml.certify.network.validation import NORMAL_95, Validation, validate
 from ml.errors import InvalidInput
 from ml.forgetting.retained import retained_positions, retained_rows
+from ml.inference.tilted_descent import Descent, DescentLimits, descend_tilted
 from ml.models.checks import check_count
 from ml.models.network import Network
-from ml.models.network_energy import NetworkEnergy, frozen_draws
+from ml.models.network_energy import FROZEN_DRAWS, NetworkEnergy, can_be_read_whole, frozen_energy
+from ml.models.tilted_energy import TiltedEnergy
 from ml.posteriors.mean_field import MeanFieldGaussian, gaussian_kl
 
 REFERENCE = (
-    "the minimum of the retained energy of the network linearised at the posterior before, with what training had left "
-    "over of its slope taken as given"
+    "the minimum of the retained energy, as a function of the means under frozen noise, that descent from the "
+    "processed posterior reaches, with what training had left over of its slope taken as given"
 )
 DIRECTION = (
-    "epsilon estimates, for the linearised network, KL(processed ‖ retained posterior) less KL(reference ‖ retained "
-    "posterior); the network's own excess may be larger"
+    "epsilon estimates KL(processed ‖ retained posterior) less KL(reference ‖ retained posterior), for the network "
+    "itself and not for its linearisation"
 )
 ESTIMATED = (
-    "The excess is estimated from a sample of the retained rows; the 95 % of its interval are of that sampling and of "
-    "nothing else. It is not a bound.",
-    "The energy of a network is not convex: the reference is a minimum of the linearised network, and how far the "
-    "network is from linear was tried along two directions only. Its own excess may be larger.",
+    "The excess is estimated: what the descent of the network's own energy gained, enlarged by a factor that covered "
+    "computed truths of small networks. It is not a bound.",
+    "The energy of a network is not convex: the reference is the minimum that descent reaches from here. Lower ones "
+    "may lie elsewhere.",
+    "The energy is an average over frozen noise, and its widths are held: the excess due to wrong widths is added as "
+    "if the energy were quadratic.",
     "What training left over of its slope is not corrected: the reference is free of influence, not better trained.",
     "What earlier deletions left of their own rows counts as left over by training: of that their certificates speak, "
     "and this one does not.",
     *NOT_PROVED,
 )
+INFLATION = 1.2
+"""Factor on what the descent found and what may remain."""
 
+_ENOUGH = 0.05  # share of the fall that may remain where the descent ends
 _GRADIENT_PARTS = 8
 _MAX_GRADIENT_ROWS = 6144  # a product with A is the most expensive part of the validation
 
@@ -74,27 +76,34 @@ _MAX_GRADIENT_ROWS = 6144  # a product with A is the most expensive part of the 
 class CertificationRecipe:
     """How much work a certificate may take, and the limits that its assumptions must keep.
 
-    The minimum is found on `rows` with at most `max_products` products with A, and validated on `held_out_rows`. If the
-    retained rows are fewer than both together, all of them serve both purposes. More rows give a smaller and more
-    accurate excess. The constants of Newton-Kantorovich are sampled on the first `theorem_rows` of `rows`.
+    The descent takes at most `max_steps` and `max_products` products with A. It reads all retained rows where that is
+    affordable, else `rows` of them, and at most `held_out_rows` others judge it. The constants of Newton-Kantorovich
+    are sampled on the first `theorem_rows` of `rows`. `max_remaining` is the share of the whole excess that the descent
+    may have left, `max_nonlinear` how many times the excess of the linearised network the whole may be.
     """
 
-    draws: int = 32
+    draws: int = FROZEN_DRAWS
     rows: int = 2048
-    held_out_rows: int = 16384
-    max_products: int = 100  # LeNet-5 takes about 75
+    held_out_rows: int = 14336
+    max_steps: int = 8
+    max_products: int = 150
     theorem_rows: int = 256
-    max_unsolved: float = 0.3
-    max_nonlinear: float = 0.5
+    max_remaining: float = 0.3
+    max_nonlinear: float = 2.0
 
     def __post_init__(self) -> None:
         for name in ("draws", "rows", "held_out_rows", "max_products", "theorem_rows"):
             check_count(name, getattr(self, name), 2)
-        if not 0 < self.max_unsolved < 1 or not 0 < self.max_nonlinear < 1:
+        check_count("max_steps", self.max_steps)
+        if not 0 < self.max_remaining < 1 <= self.max_nonlinear:
             raise InvalidInput(
-                f"max_unsolved is {self.max_unsolved} and max_nonlinear {self.max_nonlinear}: "
-                "pass shares between 0 and 1"
+                f"max_remaining is {self.max_remaining} and max_nonlinear {self.max_nonlinear}: "
+                "pass a share between 0 and 1, and a factor of at least 1"
             )
+
+    @property
+    def limits(self) -> DescentLimits:
+        return DescentLimits(self.max_steps, self.max_products, share=_ENOUGH)
 
 
 DEFAULT_RECIPE = CertificationRecipe()
@@ -104,24 +113,25 @@ DEFAULT_RECIPE = CertificationRecipe()
 class NetworkConstants:
     """Numbers behind the estimate.
 
-    They are in nats, except that `softer` and `deviation` are c and k, and that `pull_norm` (of g), `gradient` (r on
-    held-out rows) and `gradient_margin` (its sampling error) are in units of 1/σ.
+    They are in nats, except that `pull_norm` (of g), `gradient` (of ∇F̃ at Δ⁻ on held-out rows) and `gradient_margin`
+    (its sampling error) are in units of 1/σ.
 
-    ½rᵀA⁻¹r of the sample lies between `excess` and `excess + unsolved` (`ml.solvers.conjugate_gradients`).
-    `excess_of_nothing` is the excess of the posterior before: the difference is what the step gained. `made` is ½ΔᵀAΔ
-    of the step, `widths` the excess due to wrong widths. `divergence` is KL(processed ‖ minimum of the sample), which
-    lies farther away than the minimum of all rows; `divergence_reverse` is the other direction. `paper_epsilon` is the
-    paper's bound with that distance in place of the unknown one: infinite if it exceeds the smallest width.
-    `lambda_min`, `lipschitz` and `kantorovich` come from `ml.certify.network.kantorovich`, in units of the widths: if
-    `kantorovich` is ½ or more, the theorem behind the bounds of smaller models does not apply to this network.
+    `excess` is how far the network's own F̃ fell in `steps` steps, `unsolved` ½rᵀA⁻¹r where they ended with the solver's
+    rest (`ml.solvers.conjugate_gradients`), and `linearised` the same where they began. `excess_of_nothing` is the
+    excess of the posterior before: the difference is what the step gained. `made` is ½ΔᵀAΔ of the step, `widths` the
+    excess due to wrong widths. `divergence` is KL(processed ‖ where the descent ended); `divergence_reverse` is the
+    other direction. `paper_epsilon` is the paper's bound with that distance in place of the unknown one: infinite if it
+    exceeds the smallest width. `lambda_min`, `lipschitz` and `kantorovich` come from `ml.certify.network.kantorovich`,
+    in units of the widths: if `kantorovich` is ½ or more, the theorem behind the bounds of smaller models does not
+    apply to this network.
     """
 
     excess: float
     excess_of_nothing: float
     unsolved: float
+    linearised: float
     standard_error: float
-    softer: float
-    deviation: float
+    rounding: float
     widths: float
     made: float
     divergence: float
@@ -134,6 +144,8 @@ class NetworkConstants:
     kantorovich: float
     pull_norm: float
     rows: int
+    reads: int
+    steps: int
     products: int
     seconds: float
 
@@ -153,8 +165,8 @@ class _Case:
     def drift(self) -> Tensor:
         return self.after.mean - self.before.mean
 
-    def sample(self, rows: Tensor) -> NetworkSample:
-        return NetworkSample(self.energy, rows, len(self.retained))
+    def tilted(self, rows: Tensor) -> TiltedEnergy:
+        return TiltedEnergy(self.energy, rows, len(self.retained), self.pull)
 
 
 def certify_network(
@@ -172,16 +184,15 @@ def certify_network(
     """
     started = time.perf_counter()
     case = _prepare(network, before, after, data, forgotten, recipe.draws)
-    rows, held_out = split_rows(case.retained, recipe.rows, recipe.held_out_rows, generator)
-    minimum = find_minimum(case.sample(rows), case.drift, case.pull, before.std, recipe.max_products)
-    validation = validate(case.sample(held_out), case.drift, case.pull, minimum.drift)
-    theorem_rows = rows[: recipe.theorem_rows]
-    constants = _constants(case, minimum, validation, held_out, theorem_rows, generator, started)
-    assumptions = _assumptions(minimum, validation, recipe)
+    rows, held_out = _split_rows(case, recipe, generator)
+    tilted = case.tilted(rows)
+    descent = descend_tilted(tilted, case.drift, before.std, recipe.limits)
+    constants = _constants(case, tilted, descent, held_out, rows[: recipe.theorem_rows], generator, started)
+    assumptions = _assumptions(descent, constants, recipe)
     holds = all(assumption.holds for assumption in assumptions)
-    high = upper_limit(minimum, validation) + constants.widths if holds else math.inf
+    high = _upper_limit(constants) + constants.widths
     return Certificate(
-        epsilon=high,
+        epsilon=high if holds else math.inf,
         epsilon_reverse=math.nan,
         level="estimated" if holds else "none",
         reference=REFERENCE,
@@ -190,8 +201,20 @@ def certify_network(
         assumptions=assumptions,
         constants=constants,
         not_proved=ESTIMATED,
-        interval=(min(validation.lower_limit, high), high) if holds else None,
+        interval=(min(_lower_limit(case.tilted(held_out), case.drift, descent), high), high) if holds else None,
     )
+
+
+def _upper_limit(constants: NetworkConstants) -> float:
+    excess = INFLATION * (constants.excess + constants.unsolved)
+    return excess + NORMAL_95 * constants.standard_error + constants.rounding
+
+
+def _lower_limit(held_out: TiltedEnergy, drift: Tensor, descent: Descent) -> float:
+    """Return how far the energy of held-out rows falls at least on the way to where the descent ended."""
+    falls = held_out.row_values(drift) - held_out.row_values(descent.drift)
+    fall = held_out.value(drift) - held_out.value(descent.drift)
+    return max(0.0, fall - NORMAL_95 * held_out.standard_error(falls))
 
 
 def _prepare(
@@ -206,15 +229,26 @@ def _prepare(
         network.check_posterior(posterior)
     network.check_data(data)
     network.check_data(retained_rows(data, forgotten))
-    energy = NetworkEnergy(network, data, frozen_draws(before, draws, seed=0))
+    energy = frozen_energy(network, before, data, draws)
     pull = energy.misfit_gradient(torch.zeros_like(before.mean), forgotten)
     return _Case(before, after, energy, forgotten, retained_positions(data, forgotten), pull)
 
 
+def _split_rows(case: _Case, recipe: CertificationRecipe, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return random rows and others, which judge. Where all retained rows can be read, return them twice."""
+    retained = case.retained
+    if len(retained) < 2 * recipe.rows or (
+        recipe.held_out_rows >= len(retained) and can_be_read_whole(case.energy.network, len(retained))
+    ):
+        return retained, retained
+    order = torch.randperm(len(retained), generator=generator, device=generator.device).to(retained.device)
+    return retained[order[: recipe.rows]], retained[order[recipe.rows : recipe.rows + recipe.held_out_rows]]
+
+
 def _constants(
     case: _Case,
-    minimum: Minimum,
-    validation: Validation,
+    tilted: TiltedEnergy,
+    descent: Descent,
     held_out: Tensor,
     theorem_rows: Tensor,
     generator: torch.Generator,
@@ -222,17 +256,18 @@ def _constants(
 ) -> NetworkConstants:
     widths, widths_reverse = _width_excess(case, generator)
     gradient, margin = _residual_gradient(case, held_out[:_MAX_GRADIENT_ROWS])
-    gap, std = minimum.drift - case.drift, case.before.std
+    gap, std, origin = descent.drift - case.drift, case.before.std, torch.zeros_like(case.drift)
     theorem = sample_constants(case.energy, std, theorem_rows, len(case.retained), case.drift, gap, generator)
+    differences = tilted.row_values(case.drift) - tilted.row_values(descent.drift)
     return NetworkConstants(
-        excess=minimum.excess,
-        excess_of_nothing=minimum.excess + float(case.pull.dot(case.drift)) - minimum.step_energy,
-        unsolved=minimum.unsolved,
-        standard_error=minimum.standard_error,
-        softer=validation.softer,
-        deviation=validation.deviation,
+        excess=descent.fall,
+        excess_of_nothing=tilted.value(origin) - tilted.value(descent.drift),
+        unsolved=descent.remaining,
+        linearised=descent.linearised,
+        standard_error=tilted.standard_error(differences),
+        rounding=tilted.rounding(),
         widths=widths,
-        made=minimum.step_energy,
+        made=0.5 * float(case.drift.dot(tilted.curvature(origin)(case.drift))),
         divergence=0.5 * float((gap / std).square().sum()) + widths,
         divergence_reverse=0.5 * float((gap / case.after.std).square().sum()) + widths_reverse,
         paper_epsilon=paper_epsilon(case.after, float(gap.norm())),
@@ -240,8 +275,10 @@ def _constants(
         gradient_margin=margin,
         **asdict(theorem),
         pull_norm=float((case.pull * std).norm()),
-        rows=minimum.rows,
-        products=minimum.products,
+        rows=len(tilted.rows),
+        reads=case.energy.reads,
+        steps=descent.steps,
+        products=descent.products,
         seconds=time.perf_counter() - started,
     )
 
@@ -262,31 +299,34 @@ def _width_excess(case: _Case, generator: torch.Generator) -> tuple[float, float
 
 
 def _residual_gradient(case: _Case, rows: Tensor) -> tuple[float, float]:
-    """Return ‖r‖ in units of 1/σ and its margin at 95 %, from the spread between parts of the rows."""
+    """Return ‖∇F̃(Δ⁻)‖ in units of 1/σ and its margin at 95 %, from the spread between parts of the rows."""
     parts = rows.chunk(_GRADIENT_PARTS)
-    residuals = torch.stack([case.before.std * (case.sample(part).product(case.drift) - case.pull) for part in parts])
+    residuals = torch.stack([case.before.std * case.tilted(part).gradient(case.drift) for part in parts])
     shares = torch.tensor([len(part) / len(rows) for part in parts]).to(residuals)
     unsampled_share = 1 - len(rows) / len(case.retained)
     error = (residuals.var(0).sum() / len(parts) * unsampled_share).sqrt()
     return float((shares @ residuals).norm()), NORMAL_95 * float(error)
 
 
-def _assumptions(minimum: Minimum, validation: Validation, recipe: CertificationRecipe) -> tuple[Assumption, ...]:
-    unsolved_limit = recipe.max_unsolved * minimum.excess
-    nonlinearity = max(validation.softer, validation.deviation)
+def _assumptions(descent: Descent, constants: NetworkConstants, recipe: CertificationRecipe) -> tuple[Assumption, ...]:
+    whole = descent.fall + descent.remaining
+    remaining_limit = max(recipe.max_remaining * whole, constants.rounding)
+    nonlinear_limit = recipe.max_nonlinear * descent.linearised + constants.rounding
     return (
         Assumption(
             "solved",
-            minimum.unsolved <= unsolved_limit,
-            minimum.unsolved,
-            unsolved_limit,
-            "the solver had come near the minimum: an upper bound on what it left",
+            descent.remaining <= remaining_limit,
+            descent.remaining,
+            remaining_limit,
+            "the descent of the network's own energy came to an end: an upper bound on what the linearised network has "
+            "left there",
         ),
         Assumption(
             "linearised",
-            nonlinearity < recipe.max_nonlinear,
-            nonlinearity,
-            recipe.max_nonlinear,
-            "the network is near its linearisation along the step made, and hardly softer along what is missing",
+            whole <= nonlinear_limit,
+            whole,
+            nonlinear_limit,
+            "the network's own energy did not fall much farther than that of the linearised network: the posterior is "
+            "near a minimum",
         ),
     )

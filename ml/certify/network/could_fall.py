@@ -24,6 +24,7 @@ from ml.models.network_energy import FROZEN_DRAWS, NetworkEnergy, frozen_draws
 from ml.posteriors.mean_field import MeanFieldGaussian
 
 RESTARTS = 3
+NORMAL_95 = 1.96  # quantile of the normal distribution, two-sided
 _TRAINING = BayesByBackprop(
     600, 128, 1e-3, decay=0.3, decay_every=200, draws=1, optimiser="adam", noise="weights"
 )  # noise in the weights, because noise in the activations is not that of the posterior for convolutions

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ml.certify.certificate import Assumption, Certificate
 from ml.certify.kantorovich import NOT_PROVED
-from ml.certify.network.readiness import measure_rest
+from ml.certify.network.rest import measure_rest
 from ml.models.network import Network
 from ml.posteriors.mean_field import MeanFieldGaussian
 
@@ -22,7 +22,7 @@ RECIPE = (
 
 @dataclass(frozen=True)
 class RetrainedNetwork:
-    """Training seed and iterations, and how well training converged: the numbers of `ml.certify.network.readiness`."""
+    """Training seed and iterations, and how well training converged: the numbers of `ml.certify.network.rest`."""
 
     seed: int
     iterations: int

@@ -23,7 +23,7 @@ from service.store.clock import current_time
 from service.store.database import Database
 from service.store.errors import ArtifactsUnavailable, Gone, StoreError
 from service.store.states import BatchStatus
-from service.store.tables import Artifact, Batch, Model, Version
+from service.store.tables import Artifact, Batch, Model, Refresh, Version
 
 log = structlog.get_logger("artifacts")
 
@@ -110,7 +110,7 @@ def _require_files(
 
 
 def _needed(session: Session, model_id: uuid.UUID, new_files: Collection[str]) -> set[StoredFile]:
-    """Return the files of the current version, superseded ones that are not due yet, and the never-seen rows."""
+    """Return the files of the current version and of its refresh, superseded ones not yet due, and never-seen rows."""
     belongs = or_(Version.posterior_digest == Artifact.digest, Version.dataset_digest == Artifact.digest)
     retained = (
         select(Artifact.digest)
@@ -119,8 +119,16 @@ def _needed(session: Session, model_id: uuid.UUID, new_files: Collection[str]) -
         .where(Artifact.destroyed_at.is_(None), Artifact.destroy_at > current_time(session))
     )
     never_seen = select(Model.never_seen_digest).where(Model.id == model_id, Model.never_seen_digest.is_not(None))
-    names = {*_current_digests(session, model_id), *session.scalars(retained), *session.scalars(never_seen), *new_files}
+    others = (*session.scalars(retained), *session.scalars(never_seen), *_refresh_digests(session, model_id))
+    names = {*_current_digests(session, model_id), *others, *new_files}
     return {StoredFile(model_id, name) for name in names}
+
+
+def _refresh_digests(session: Session, model_id: uuid.UUID) -> list[str]:
+    """Return the digests of an unfinished refresh. There is none while a batch runs: its claim ends it."""
+    query = select(Refresh.checkpoint_digest, Refresh.posterior_digest)
+    unfinished = query.where(Refresh.model_id == model_id, Refresh.finished_at.is_(None))
+    return [digest for row in session.execute(unfinished) for digest in row if digest is not None]
 
 
 def _current_digests(session: Session, model_id: uuid.UUID) -> tuple[str, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -15,7 +16,7 @@ from sqlalchemy import Select, or_, select
 from sqlalchemy.orm import Session
 
 from service.store import audit
-from service.store.batches.fence import is_running, require_running
+from service.store.batches.fence import holds_refresh, is_running
 from service.store.clock import current_time
 from service.store.database import Database
 from service.store.datasets.tensor_files import Piece
@@ -101,21 +102,31 @@ def write_ahead(
     kind: str,
     *pieces: Piece,
     batch_id: uuid.UUID | None = None,
+    refresh_claim_id: uuid.UUID | None = None,
 ) -> str:
     """Store a file that a later transaction will `adopt`, and return its digest.
 
     The row is written first and schedules the file's destruction, so that a crash before the adoption leaves no file
-    that is never erased. With `batch_id`, raise LeaseLost and leave no file if the batch was taken over meanwhile.
+    that is never erased. With `batch_id`, raise LeaseLost and leave no file if the batch was taken over meanwhile; with
+    `refresh_claim_id`, if the refresh was.
     """
-    digest = digest_of(pieces)
+    digest, may_write = digest_of(pieces), _fence(batch_id, refresh_claim_id)
     with database.writing() as session:
-        if batch_id is not None:
-            require_running(session, batch_id)
+        if may_write is not None and not may_write(session):
+            raise LeaseLost("what the file is for was taken over; it was not stored")
         created_at = _write_row(session, model_id, digest, kind, sum(map(len, pieces)))
     artifacts.put(model_id, *pieces)
-    if batch_id is not None:
-        _require_in_time(database, artifacts, batch_id, StoredFile(model_id, digest), created_at)
+    if may_write is not None:
+        _require_in_time(database, artifacts, may_write, StoredFile(model_id, digest), created_at)
     return digest
+
+
+def _fence(batch_id: uuid.UUID | None, refresh_claim_id: uuid.UUID | None) -> Callable[[Session], bool] | None:
+    if batch_id is not None:
+        return partial(is_running, batch_id=batch_id)
+    if refresh_claim_id is not None:
+        return partial(holds_refresh, claim_id=refresh_claim_id)
+    return None
 
 
 def _write_row(session: Session, model_id: uuid.UUID, digest: str, kind: str, size: int) -> datetime:
@@ -135,20 +146,24 @@ def _write_row(session: Session, model_id: uuid.UUID, digest: str, kind: str, si
 
 
 def _require_in_time(
-    database: Database, artifacts: ArtifactStore, batch_id: uuid.UUID, file: StoredFile, created_at: datetime
+    database: Database,
+    artifacts: ArtifactStore,
+    may_write: Callable[[Session], bool],
+    file: StoredFile,
+    created_at: datetime,
 ) -> None:
-    """Destroy a file that was stored after its batch was taken over, and raise LeaseLost.
+    """Destroy a file that was stored after its batch or refresh was taken over, and raise LeaseLost.
 
     The batch that took over may have looked for leftovers before the file was there. It may also have stored the same
     bytes: then the row is its own, and so is the file.
     """
     with database.writing() as session:
-        if is_running(session, batch_id):
+        if may_write(session):
             return
         row = session.get_one(Artifact, (file.model_id, file.name), with_for_update=True)
         if row.created_at == created_at or row.destroyed_at is not None:
             destroy_file(session, artifacts, file, row, "lethe")
-    raise LeaseLost(f"batch {batch_id} was taken over; the file that it stored late was destroyed")
+    raise LeaseLost("what the file is for was taken over; the file, stored too late, was destroyed")
 
 
 def adopt(session: Session, model_id: uuid.UUID, digest: str) -> None:

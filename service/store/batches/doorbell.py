@@ -16,6 +16,8 @@ from service.store.tables import Model
 
 FORGET_TASK = "worker.forget"
 CHECK_TASK = "worker.readiness"
+REFRESH_TASK = "worker.refresh"
+PART_TASK = "worker.part"
 EXPIRY_SECONDS = 60
 """An unanswered doorbell is dropped after this time; the sweep has rung again long before."""
 QUEUES = {device: f"lethe.{device}" for device in Device}

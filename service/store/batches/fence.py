@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from service.store.errors import LeaseLost
 from service.store.states import BatchStatus
-from service.store.tables import Batch, Model
+from service.store.tables import Batch, Model, Refresh
 
 
 def is_running(session: Session, batch_id: uuid.UUID) -> bool:
@@ -22,6 +22,12 @@ def require_running(session: Session, batch_id: uuid.UUID) -> None:
     """Raise LeaseLost unless the batch runs; otherwise keep it from being taken over until the transaction ends."""
     if not is_running(session, batch_id):
         raise LeaseLost(f"batch {batch_id} was taken over")
+
+
+def holds_refresh(session: Session, claim_id: uuid.UUID) -> bool:
+    """Whether a worker still holds a refresh by this claim. If so, nobody can end it before the transaction ends."""
+    held = select(Refresh.id).where(Refresh.claim_id == claim_id)
+    return session.scalar(held.with_for_update(read=True)) is not None
 
 
 def is_idle(session: Session, model_id: uuid.UUID) -> bool:

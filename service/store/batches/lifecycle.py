@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 from sqlalchemy.orm import Session
 
 from service.store import audit
@@ -24,11 +24,22 @@ from service.store.dialect import CLOCK
 from service.store.errors import LeaseLost
 from service.store.models.policies import required_policy
 from service.store.models.registry import current_version
+from service.store.refreshes.ending import abandon_refresh
 from service.store.states import BatchStatus, DeletionStatus
-from service.store.tables import Batch, Deletion, DeletionRecord, DeletionSubject, DeletionTarget, Model, Record
+from service.store.tables import (
+    Batch,
+    BatchPart,
+    Deletion,
+    DeletionRecord,
+    DeletionSubject,
+    DeletionTarget,
+    Model,
+    Record,
+)
 from vocabulary.bound import Rung
 from vocabulary.families import records_needed
 
+DELETIONS_FIRST = "deletions of the model came first"
 WORKER_SILENT = "the worker stopped answering before it finished"
 LONGEST_BACKOFF = timedelta(minutes=10)
 
@@ -92,6 +103,13 @@ def claim_batch(
     # Only once the new batch holds what the old one lost: callbacks need not say that it was pending in between.
     refresh(session, [target.deletion_id for target in released] + selection.deletion_ids)
     return _make_claim(session, model, batch) if batch else None
+
+
+def find_running(session: Session, model_id: uuid.UUID) -> Claim | None:
+    """Return what the worker of the model's running batch knows, for workers that help it; None if none runs."""
+    running = select(Batch).where(Batch.model_id == model_id, Batch.status == BatchStatus.RUNNING)
+    batch = session.scalar(running)
+    return _make_claim(session, session.get_one(Model, model_id), batch) if batch else None
 
 
 def renew_lease(
@@ -190,6 +208,8 @@ def _begin(
     )
     session.add(batch)
     model.turn += 1
+    # Its chains know the people whom the batch forgets.
+    abandon_refresh(session, model.id, worker, DELETIONS_FIRST)
     session.flush()
     for target in targets:
         target.status, target.batch_id, target.failure = DeletionStatus.RUNNING, batch.id, None
@@ -248,6 +268,7 @@ def end_batch(session: Session, batch_id: uuid.UUID, status: BatchStatus, failur
     )
     if ended is None:
         raise LeaseLost(f"batch {batch_id} was taken over; its result is discarded")
+    session.execute(delete(BatchPart).where(BatchPart.batch_id == batch_id))
     return ended
 
 

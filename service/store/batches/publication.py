@@ -25,7 +25,7 @@ from service.store.deletions.bodies import delete_bodies
 from service.store.deletions.lifecycle import refresh
 from service.store.dialect import allow_long_work
 from service.store.errors import PolicyMissed
-from service.store.models.registry import current_version
+from service.store.models.registry import DrawCount, count_draws, current_version
 from service.store.signing.keys import require_active
 from service.store.signing.statements import StatementSigner
 from service.store.states import BatchStatus
@@ -34,6 +34,7 @@ from vocabulary.bound import Bound, Rung
 from vocabulary.certificate import ErasureFacts
 from vocabulary.effects import Effects
 from vocabulary.levels import is_at_least
+from vocabulary.references import is_as_strong
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class BatchResult:
     tree_after: DatasetTree
     device: str
     evidence: Evidence
+    draws: DrawCount | None = None
+    """Of a sample set."""
 
     @property
     def digests(self) -> tuple[str, str]:
@@ -111,6 +114,9 @@ def _require_policy(policy: Mapping[str, Any], evidence: Evidence) -> tuple[Boun
             f"{epsilon:.3g} at level {level}; nothing was published. Tried: {tried}. Allow more rungs or time in the "
             "policy. As a last resort, request the deletion of all records of the model: that destroys it."
         )
+    reference, required = evidence.bound.reference_kind, policy["reference"]
+    if reference is not None and not is_as_strong(reference, required):
+        raise PolicyMissed(f"the bound compares with the {reference}, but the policy requires the {required}")
     return evidence.bound, evidence.effects
 
 
@@ -144,6 +150,7 @@ def _add_version(session: Session, before: Version, result: BatchResult) -> Vers
         record_count=result.tree_after.records,
         created_at=before.superseded_at,
     )
+    count_draws(after, result.draws)
     session.add(after)
     for digest in result.digests:
         adopt(session, after.model_id, digest)

@@ -5,23 +5,24 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from service.store import audit
 from service.store.batches.lifecycle import batch_targets, end_batch
 from service.store.deletions.lifecycle import refresh
 from service.store.states import BatchStatus, DeletionStatus
-from service.store.tables import Batch
+from service.store.tables import Batch, BatchPart
 
 WORKER_STOPPED = "its worker was stopped and released the batch"
 
 
 def release_batches(session: Session, worker: str) -> Sequence[uuid.UUID]:
-    """End all batches of this worker and return the models to ring for. No attempt is counted.
+    """End all batches of this worker, free its parts of others, and return the models to ring for.
 
-    A process that still computes can no longer publish, because its batch has ended.
+    No attempt is counted. A process that still computes can no longer publish, because its batch has ended.
     """
+    session.execute(update(BatchPart).where(BatchPart.worker == worker).values(lease_expires_at=None))
     query = (
         select(Batch).where(Batch.worker == worker, Batch.status == BatchStatus.RUNNING).with_for_update(key_share=True)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ from numpy.typing import NDArray
 from service.store.datasets.limits import check_magnitude, check_widths, largest_value
 from service.store.datasets.tensor_files import Arrays
 from service.store.errors import InvalidRegistration
-from vocabulary.layouts import LARGEST_LOG_WEIGHT, Layout
-from vocabulary.posterior_kinds import LOG_WEIGHT_TENSORS, POSTERIOR_TENSORS, PosteriorKind
+from vocabulary.layouts import LARGEST_LOG_WEIGHT, LARGEST_SEED, Layout
+from vocabulary.posterior_kinds import LOG_WEIGHT_TENSORS, MAX_EPOCHS, POSTERIOR_TENSORS, PosteriorKind
 
 
 def check_posterior(layout: Layout, kind: PosteriorKind, arrays: Arrays) -> None:
@@ -26,6 +27,8 @@ def check_posterior(layout: Layout, kind: PosteriorKind, arrays: Arrays) -> None
         _check_samples(layout, arrays["samples"], arrays["chain"])
         if weighted:
             _check_log_weights(arrays["log_weights"], arrays["log_weights_error"], len(arrays["samples"]))
+    elif kind == "ensemble":
+        _check_ensemble(layout, arrays)
     else:
         _check_variational(layout, arrays["mean"], arrays["std"])
     largest = largest_value(layout, kind)
@@ -34,7 +37,7 @@ def check_posterior(layout: Layout, kind: PosteriorKind, arrays: Arrays) -> None
 
 
 def _check_posterior_limits(arrays: Arrays, largest: float) -> None:
-    for name in ("mean", "samples"):
+    for name in ("mean", "samples", "members"):
         if name in arrays:
             check_magnitude("posterior", name, arrays[name], largest)
     if "std" in arrays:
@@ -55,6 +58,23 @@ def check_rows(layout: Layout, kind: PosteriorKind, field: str, arrays: Arrays) 
     largest = largest_value(layout, kind)
     if largest is not None:
         check_magnitude(field, "x", rows, largest)
+
+
+def check_shards(shard: NDArray[Any], lookups: Sequence[bytes]) -> None:
+    """Check that the shards are those of these rows, and that nobody's rows are in two of them."""
+    if len(shard) != len(lookups):
+        raise InvalidRegistration(
+            "posterior", f"'shard' has {len(shard)} numbers for {len(lookups)} rows; list each row's"
+        )
+    first_rows: dict[bytes, int] = {}
+    for row, lookup in enumerate(lookups):
+        first = first_rows.setdefault(lookup, row)
+        if shard[first] != shard[row]:
+            raise InvalidRegistration(
+                "posterior",
+                f"rows {first} and {row} belong to one subject, but to the shards {shard[first]} and {shard[row]}: put "
+                "all rows of a subject into one shard, and train again",
+            )
 
 
 def check_row_count(layout: Layout, rows: int) -> None:
@@ -97,6 +117,35 @@ def _check_log_weights(log_weights: NDArray[Any], error: NDArray[Any], draws: in
             f"needs a float64 tensor 'log_weights_error': one number from 0 to {LARGEST_LOG_WEIGHT:g}, the error of "
             "'log_weights'",
         )
+
+
+def _check_ensemble(layout: Layout, arrays: Arrays) -> None:
+    members, seed, shard, recipe = (arrays[name] for name in POSTERIOR_TENSORS["ensemble"])
+    if members.ndim != 2 or members.dtype != "float64" or members.shape[1] != layout.parameter_count:
+        raise InvalidRegistration(
+            "posterior",
+            f"needs a float64 tensor 'members': a row of {layout.parameter_count} parameters for each member",
+        )
+    if seed.shape != members.shape[:1] or seed.dtype != "int64" or not ((seed >= 0) & (seed <= LARGEST_SEED)).all():
+        raise InvalidRegistration("posterior", f"needs an int64 tensor 'seed': 0 to {LARGEST_SEED} for each member")
+    if shard.ndim != 1 or shard.dtype != "int64" or not np.array_equal(np.unique(shard), np.arange(len(members))):
+        raise InvalidRegistration(
+            "posterior",
+            f"needs an int64 tensor 'shard': the member of each row, from 0 to {len(members) - 1}, none without rows",
+        )
+    if recipe.shape != (4,) or recipe.dtype != "float64" or not _is_recipe(*recipe):
+        raise InvalidRegistration(
+            "posterior",
+            f"needs a float64 tensor 'recipe': whole epochs from 1 to {MAX_EPOCHS}, a whole batch size, a learning "
+            "rate and a share of the prior, both above 0 and up to 1",
+        )
+
+
+def _is_recipe(epochs: float, batch_size: float, learning_rate: float, prior_share: float) -> bool:
+    is_whole = epochs == round(epochs) and batch_size == round(batch_size)
+    return bool(
+        is_whole and 1 <= epochs <= MAX_EPOCHS and batch_size >= 1 and 0 < learning_rate <= 1 and 0 < prior_share <= 1
+    )
 
 
 def _check_labels(field: str, labels: NDArray[Any], classes: int) -> None:

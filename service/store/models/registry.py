@@ -16,7 +16,7 @@ from service.store.access.secret_checks import CheckValue, require_match
 from service.store.artifacts.store import ArtifactStore, adopt, write_ahead
 from service.store.database import Database
 from service.store.datasets.dataset import Dataset, load_arrays, parse_dataset_upload
-from service.store.datasets.layouts import check_posterior, check_row_count, check_rows
+from service.store.datasets.layouts import check_posterior, check_row_count, check_rows, check_shards
 from service.store.datasets.tensor_files import Content, Piece
 from service.store.datasets.tree import DatasetTree
 from service.store.errors import DiskFull, Gone, InvalidRegistration, NotFound
@@ -46,6 +46,14 @@ class Registration:
     """Expected tensor shapes; unknown for families whose code is installed only on the workers."""
     identity_check: CheckValue | None = None
     """Check value of the keys that made the lookups."""
+
+
+@dataclass(frozen=True)
+class DrawCount:
+    """Draws of a sample set, and the number of even draws that they are worth with their weights."""
+
+    total: int
+    effective: float
 
 
 @dataclass(frozen=True)
@@ -178,8 +186,21 @@ def versions_without_readiness(session: Session, model_id: uuid.UUID | None = No
     return session.scalars(query if model_id is None else query.where(Version.model_id == model_id)).all()
 
 
-def record_readiness(session: Session, version_id: uuid.UUID, readiness: dict[str, Any]) -> None:
-    session.get_one(Version, version_id).readiness = readiness
+def record_readiness(
+    session: Session,
+    version_id: uuid.UUID,
+    readiness: dict[str, Any],
+    draws: DrawCount | None = None,
+) -> None:
+    """Record a worker's check of a version; of a sample set, with its draws."""
+    version = session.get_one(Version, version_id)
+    version.readiness = readiness
+    count_draws(version, draws)
+
+
+def count_draws(version: Version, draws: DrawCount | None) -> None:
+    """Set the columns of a version that count its draws."""
+    version.draws, version.effective_draws = (draws.total, draws.effective) if draws is not None else (None, None)
 
 
 def _add_model(
@@ -215,7 +236,10 @@ def _check_fit(registration: Registration, dataset: Dataset) -> None:
             f"{len(registration.lookups)} subjects for {len(dataset.records)} rows; list one subject per row",
         )
     layout, kind = registration.layout, registration.posterior_kind
-    check_posterior(layout, kind, load_arrays("posterior", registration.posterior))
+    posterior = load_arrays("posterior", registration.posterior)
+    check_posterior(layout, kind, posterior)
+    if kind == "ensemble":
+        check_shards(posterior["shard"], registration.lookups)
     check_rows(layout, kind, "records", dataset.arrays)
     check_row_count(layout, len(dataset.records))
     if registration.never_seen is not None:

@@ -8,7 +8,7 @@ from benchmarks.paper.bnn_figure import TITLES, draw
 
 def comparison(removed: int, seed: int) -> NetworkComparison:
     ways = {name: NetworkWay(name, Score(10.0 + seed, 0.5, 5.0, 8.0, 0.4), 1.0) for name in WAYS}
-    return NetworkComparison("lenet-vi", removed, 500, seed, ways, 1.0, 1.0, 1.0, 0.1, 0.5, 10.0, 0.9, 5, 0.1)
+    return NetworkComparison("lenet-vi", removed, 500, seed, ways, "shift", 1.0, 0.1, 0.5)
 
 
 def test_the_figure_has_a_panel_per_method_and_a_curve_per_set_and_way(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`lethe model register` against a real API; `check` and `polish` are tested in test_models.py."""
+"""`lethe model register` and `refresh` against a real API; `check` and `polish` are tested in test_models.py."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from lethe import Client
 from lethe.cli.main import app
+from lethe.cli.registration import advise_on_policy
+from service.settings import Settings
+from service.store.database import Database
 from service.store.states import Role
 from tests import samples
 from tests.service.conftest import Api, api  # noqa: F401
+from tests.service.store.refreshes.worn import worn_model
 from tests.worker.conftest import context  # noqa: F401
 from worker.context import WorkerContext
 from worker.readiness import check_current
@@ -71,6 +76,27 @@ def test_a_model_is_registered_and_its_readiness_reported(
         assert "certificate levels: proved" in registered.stdout
 
 
+@pytest.mark.parametrize(
+    ("policy", "levels", "expected"),
+    [
+        ({"rungs": ["reweight", "retrain"]}, ["estimated"], []),
+        ({"rungs": ["reweight"], "reference": "stored draws"}, [], []),
+        ({"rungs": ["reweight"], "reference": "posterior"}, [], ['"reference": "stored draws"']),
+        ({"rungs": ["influence", "retrain"]}, ["estimated"], ["does not name the rung reweight"]),
+        ({}, [], ["does not name the rung reweight", '"reference": "stored draws"']),
+    ],
+)
+def test_the_policy_of_a_networks_samples_is_advised_on(
+    policy: dict[str, Any], levels: list[str], expected: list[str]
+) -> None:
+    manifest = {"family": "mlp", "posterior": "samples", "policy": policy}
+    notes = advise_on_policy(manifest, levels)
+    assert len(notes) == len(expected)
+    assert all(text in note for note, text in zip(notes, expected, strict=True))
+    for change in ({"posterior": "variational"}, {"family": "linear-regression"}):
+        assert advise_on_policy({**manifest, **change}, levels) == []
+
+
 def test_files_that_cannot_be_registered_are_refused(api: Api, files: list[str]) -> None:  # noqa: F811
     options = ["--url", api.url, "--token", api.tokens[Role.ENGINEER]]
     Path(files[0]).write_text("{")
@@ -79,3 +105,13 @@ def test_files_that_cannot_be_registered_are_refused(api: Api, files: list[str])
     Path(files[0]).write_text("{}")
     refused = RUN.invoke(app, ["model", "register", *files, *options])
     assert (refused.exit_code, "manifest.name" in refused.stderr) == (2, True)
+
+
+def test_a_refresh_is_requested(api: Api, settings: Settings, database: Database) -> None:  # noqa: F811
+    model_id = worn_model(settings, database)
+    options = ["--url", api.url, "--token", api.tokens[Role.OPERATOR]]
+    requested = RUN.invoke(app, ["model", "refresh", str(model_id), *options])
+    assert requested.exit_code == 0, requested.output
+    assert "waiting: GET /api/v1/jobs/" in requested.stdout
+    refused = RUN.invoke(app, ["model", "refresh", str(samples.register_sample(settings, database)), *options])
+    assert (refused.exit_code, "only sample sets" in " ".join(refused.stderr.split())) == (2, True)

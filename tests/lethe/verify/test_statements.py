@@ -36,6 +36,38 @@ def test_an_estimate_that_is_not_the_upper_end_of_its_interval_is_rejected(inter
         verify(certificate(estimated(interval)), KEY)
 
 
+def referring(kind: str | None, **policy: str) -> Callable[[dict[str, Any]], object]:
+    def change(content: dict[str, Any]) -> None:
+        estimated([0.0, 1e-9])(content)
+        content["bound"]["reference_kind"] = kind
+        content["policy"].update(policy)
+
+    return change
+
+
+def test_the_reference_of_a_sample_set_is_told() -> None:
+    stored = verify(certificate(referring("stored draws", reference="stored draws")), KEY).checks
+    assert any(check.startswith("reference: the stored draws (weaker promise)") for check in stored)
+    posterior = verify(certificate(referring("posterior")), KEY).checks
+    assert "reference: the posterior given the retained records" in posterior
+    for change in (referring(None), estimated([0.0, 1e-9])):
+        assert not any("reference" in check for check in verify(certificate(change), KEY).checks)
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy", "reason"),
+    [
+        ("stored draws", {}, "weaker than the posterior that the policy requires"),
+        ("stored draws", {"reference": "posterior"}, "weaker than the posterior that the policy requires"),
+        ("prior", {}, "unknown"),
+        ("posterior", {"reference": "prior"}, "unknown"),
+    ],
+)
+def test_a_reference_below_the_policy_is_rejected(kind: str, policy: dict[str, str], reason: str) -> None:
+    with pytest.raises(Rejected, match=reason):
+        verify(certificate(referring(kind, **policy)), KEY)
+
+
 def test_a_receipt_is_not_verified_before_it_is_in_the_log() -> None:
     deletion = Deletion(id="d-1", caller="acme", regulation="gdpr", received_at=datetime(2026, 11, 16, tzinfo=UTC))
     content = sign_receipt(SIGNER, DeletionView(deletion, ["b" * 64, "a" * 64], [])).encode()

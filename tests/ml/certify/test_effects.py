@@ -2,20 +2,28 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
 
 from ml.certify import effects
 from ml.certify.effects import NetworkClassifier, measure_effects
+from ml.certify.importance import weigh_unmoved
 from ml.certify.pac_bayes import Classifier
 from ml.errors import NumericalFailure
+from ml.inference.members import predict
 from ml.inference.variational import train
+from ml.ladder.ensemble import forget
+from ml.ladder.policy import Policy
 from ml.models.linear import LinearRegression
 from ml.models.logistic import LogisticRegression
 from ml.models.mlp import MLP
 from ml.posteriors.sample_set import SampleSet
-from tests.ml.networks import labelled_rows
+from tests.ml.ensembles import small_ensemble
+from tests.ml.networks import TINY, labelled_rows
+from vocabulary.posterior_kinds import Reading
+from vocabulary.references import Reference
 
 
 def labelled(n: int, seed: int) -> torch.Tensor:
@@ -44,6 +52,17 @@ def test_a_classifier_has_a_risk_bound_before_and_after() -> None:
         "advantage": pytest.approx((0.5e-4) ** 0.5),
     }
     assert any("independent" in sentence for sentence in content["pac_bayes"]["not_proved"])
+
+
+def test_the_attack_on_an_ensemble_is_on_the_mean_of_its_predictions() -> None:
+    before, data = small_ensemble()
+    forgotten = torch.tensor([0, 1, 2])
+    after = forget(TINY, before, data, forgotten, Policy(1e-6)).posterior
+    effects = measure_effects(TINY, before, after, data, forgotten, 0.0, never_seen=labelled_rows(TINY, 40, seed=9))
+    assert effects.pac_bayes is None
+    assert [release.advantage for release in effects.release] == [0.0] * len(effects.release) != []
+    chances = predict(TINY, after, data[3:, :-1]).gather(1, data[3:, -1:].long()).log().sort(0).values
+    assert effects.membership.after.retained_quantiles[-1] == pytest.approx(float(chances[-1]))
 
 
 def test_samples_have_the_effects_of_the_posterior_they_were_drawn_from() -> None:
@@ -102,6 +121,32 @@ def test_a_network_has_a_release_bound_only_if_it_was_retrained(epsilon: float, 
     assert effects.pac_bayes is not None
     assert (effects.pac_bayes.before.rows, effects.pac_bayes.after.rows) == (300, 270)
     assert effects.membership.worst is not None
+    space = effects.function_space
+    assert space is not None
+    assert space.never_seen is not None
+    assert (space.forgotten.rows, space.retained.rows, space.never_seen.rows) == (30, 128, 128)
+    assert (space.draws_before, space.draws_after) == (64, 64)
+    assert space.forgotten.kl > space.forgotten.noise
+    assert effects.to_dict()["function_space"] == space.to_dict()
+
+
+@pytest.mark.parametrize(("reference", "released"), [("posterior", 3), ("stored draws", 0)])
+def test_samples_of_a_network_are_read_with_their_weights(reference: Reference, released: int) -> None:
+    network, data = MLP(3, hidden=4, classes=2), labelled(60, seed=1).float()
+    noise = torch.randn(200, network.parameter_count, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    before = SampleSet(noise, torch.arange(200) % 2)
+    after = weigh_unmoved(network, before, data[:2])
+    as_they_are, by_weight = (
+        measure_effects(network, before, after, data, torch.arange(2), 0.1, reading=reading, reference=reference)
+        for reading in get_args(Reading)
+    )
+    assert as_they_are.function_space is not None
+    assert by_weight.function_space is not None
+    assert as_they_are.function_space.forgotten.kl < 1e-15
+    forgotten = by_weight.function_space.forgotten
+    assert forgotten.label_after < forgotten.label_before  # draws that knew the rows lose weight
+    assert len(by_weight.release) == released
+    assert by_weight.pac_bayes is None  # no Gaussian stands for samples of a network
 
 
 def test_the_classifier_of_networks_finds_the_same_errors_as_the_general_one() -> None:
@@ -120,6 +165,7 @@ def test_a_regression_has_no_risk_bound_and_no_attack_without_never_seen_rows() 
     effects = measure_effects(family, before, after, data, torch.arange(5), 1e-9)
     assert effects.pac_bayes is None
     assert effects.to_dict()["pac_bayes"] is None
+    assert effects.to_dict()["function_space"] is None
     assert (effects.membership.worst, effects.membership.n_never_seen) == (None, 0)
 
 
@@ -133,3 +179,15 @@ def test_a_risk_that_cannot_be_bounded_is_left_out(monkeypatch: pytest.MonkeyPat
     measured = measure_effects(family, posterior, posterior, data, torch.arange(3), 1e-6)
     assert measured.pac_bayes is None
     assert measured.to_dict()["pac_bayes"] is None
+
+
+def test_predictions_that_are_not_finite_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise NumericalFailure("not finite")
+
+    monkeypatch.setattr(effects, "measure_function_space", fail)
+    family, data = LogisticRegression(3, prior_std=1.0), labelled(30, seed=1)
+    posterior = family.initial(data, 0)
+    measured = measure_effects(family, posterior, posterior, data, torch.arange(3), 1e-6)
+    assert measured.function_space is None
+    assert measured.pac_bayes is not None

@@ -14,7 +14,7 @@ from ml.certify.pac_bayes import (
     Classifier,
     PacBayes,
     RiskBound,
-    _bernoulli_kl,
+    bernoulli_kl,
     bound_risk,
     chernoff_limit,
     mcallester_bound,
@@ -154,7 +154,7 @@ def test_the_limit_of_a_mean_may_be_1() -> None:
 @pytest.mark.parametrize(("p", "q"), [(0.0, 0.0), (0.0, 0.3), (0.2, 0.3), (1.0, 0.3), (1.0, 1.0), (0.5, 1.0)])
 def test_the_divergence_of_bernoulli_variables(p: float, q: float) -> None:
     expected = kl_divergence(Bernoulli(torch.tensor(p).double()), Bernoulli(torch.tensor(q).double()))
-    assert _bernoulli_kl(p, q) == pytest.approx(float(expected), rel=1e-6)
+    assert bernoulli_kl(p, q) == pytest.approx(float(expected), rel=1e-6)
 
 
 @pytest.mark.parametrize("p", [0.001, 0.03, 0.3, 0.5, 0.97])

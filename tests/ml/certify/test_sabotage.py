@@ -11,14 +11,19 @@ from torch import Tensor
 
 from ml.certify import kantorovich
 from ml.certify.kantorovich import certify, certify_expansion
+from ml.certify.stored_draws import TAKEN_AS_GIVEN
 from ml.forgetting.variational import influence_step
+from ml.ladder import network_samples
 from ml.ladder import variational as ladder
 from ml.ladder.policy import Policy
 from ml.ladder.variational import forget
 from ml.models.family import Family
 from ml.posteriors.mean_field import MeanFieldGaussian
+from ml.posteriors.sample_set import SampleSet
 from ml.solvers import Solution, solve
 from tests.ml.conftest import Scene, saddle
+from tests.ml.network_draws import NETWORK, NOT_POSTERIOR, WORTHLESS, rows
+from vocabulary.references import REFERENCES, Reference
 
 POLICY = Policy(1e-4, rungs=("influence",))
 FORGOTTEN = torch.arange(100)
@@ -108,3 +113,24 @@ def test_cholesky_detects_a_hidden_negative_eigenvalue(scene: Scene, monkeypatch
     certificate = certify(scene.family, saddle(scene), scene.data)
     assert certificate.level == "none"
     assert next(a.name for a in certificate.assumptions if not a.holds) == "curvature"
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+@pytest.mark.parametrize("sample_set", WORTHLESS.values(), ids=WORTHLESS)
+def test_worthless_draws_of_a_network_are_refused_whatever_the_reference(
+    sample_set: Callable[[], SampleSet], reference: Reference
+) -> None:
+    policy = Policy(10.0, level="estimated", rungs=("reweight",), reference=reference)
+    outcome = network_samples.forget(NETWORK, sample_set(), rows(), torch.arange(2), policy)
+    assert (outcome.certificate.level, outcome.policy_met) == ("none", False)
+
+
+@pytest.mark.parametrize("sample_set", NOT_POSTERIOR.values(), ids=NOT_POSTERIOR)
+def test_draws_of_another_law_meet_no_policy_that_asks_for_the_posterior(sample_set: Callable[[], SampleSet]) -> None:
+    policy = Policy(10.0, level="estimated", rungs=("reweight",))
+    outcome = network_samples.forget(NETWORK, sample_set(), rows(), torch.arange(2), policy)
+    assert (outcome.certificate.level, outcome.policy_met) == ("none", False)
+    weaker = replace(policy, reference="stored draws")
+    certificate = network_samples.forget(NETWORK, sample_set(), rows(), torch.arange(2), weaker).certificate
+    assert certificate.reference_kind == "stored draws"
+    assert TAKEN_AS_GIVEN in certificate.not_proved

@@ -178,13 +178,6 @@ def test_antithetic_draws_are_worth_at_most_their_number() -> None:
     assert diagnose(draws, draws).ess <= 2_000
 
 
-def test_the_limit_of_r_hat_is_met_by_true_draws() -> None:
-    """1.01, or what few draws of many parameters exceed by chance."""
-    assert diagnostics._r_hat_limit(4_000, 4, 3) == 1.01
-    assert 1.03 < diagnostics._r_hat_limit(400, 4, 10) < 1.06
-    assert diagnostics._r_hat_limit(10, 4, 10) == diagnostics._r_hat_limit(400, 4, 10)
-
-
 def test_the_width_is_measured_from_the_draws_own_mean() -> None:
     draws = independent_draws(2) + 100.0
     assert diagnose(draws, draws - 100.0).width == pytest.approx(1.0, abs=0.04)

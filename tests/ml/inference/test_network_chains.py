@@ -14,7 +14,6 @@ from ml.inference.network_chains import (
     configure,
     configure_continued,
     continue_chains,
-    expected_row_passes,
     sample_network,
 )
 from ml.inference.prior_hmc import PriorHMC
@@ -123,12 +122,12 @@ def test_the_expected_cost_is_near_the_cost(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(prior_hmc, "iterate", counting)
     sample_network(TINY, rows(60), seed(0))
-    assert 0.5 < expected_row_passes(TINY, 60) / (4 * 60 * sum(steps)) < 2
+    assert 0.5 < network_chains.configure(TINY, 60).row_passes(60) / (4 * 60 * sum(steps)) < 2
 
 
 def test_the_cost_of_minibatches_is_their_rows() -> None:
     config = CYCLICAL_BNN_SGHMC
-    assert expected_row_passes(LeNet5(), 60_000) == config.count * config.iterations * (config.batch_size or 0)
+    assert config.row_passes(60_000) == config.count * config.iterations * (config.batch_size or 0)
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch, iterations: int) -> None:

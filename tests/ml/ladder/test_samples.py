@@ -67,6 +67,45 @@ def test_draws_that_stay_are_read_with_their_weights() -> None:
     assert outcome.certificate.epsilon < 1e-2
 
 
+def outlying() -> torch.Tensor:
+    """Return rows of which the first 20 pull hard: few enough to leave new chains nearly as dear as before."""
+    data = rows()
+    data[:20, 2] = 1.5 * data[:20, :2].sum(1)
+    return data
+
+
+def few(data: torch.Tensor) -> SampleSet:
+    """Return so few draws that moving each of them is cheaper than new chains."""
+    drawn = samples(data)
+    kept = torch.arange(2000) % 500 < 150
+    return SampleSet(drawn.samples[kept], drawn.chain[kept])
+
+
+def test_a_group_beyond_weights_is_tempered() -> None:
+    data = outlying()
+    phases: list[tuple[str, float]] = []
+    policy = Policy(0.2, level="estimated", rungs=("reweight", "temper"))
+    outcome = forget(FAMILY, few(data), data, torch.arange(20), policy, lambda *phase: phases.append(phase))
+    assert [(rung.name, rung.level) for rung in outcome.rungs] == [("reweight", "none"), ("temper", "estimated")]
+    assert outcome.policy_met
+    assert outcome.certificate.reference_kind == "posterior"
+    assert outcome.rungs[1].steps == outcome.certificate.constants.stages > 1
+    assert not bool(outcome.posterior.log_weights.any())
+    mean, covariance = exact_posterior(FAMILY, data[20:])
+    gap = torch.linalg.solve(torch.linalg.cholesky(covariance), outcome.posterior.mean - mean)
+    assert float(gap.norm()) < 4 * math.sqrt(2 / 600)
+    assert phases[-2] == ("temper", 1.0)
+
+
+def test_tempering_dearer_than_new_chains_is_not_tried() -> None:
+    data = outlying()
+    policy = Policy(1e-9, level="estimated", rungs=("reweight", "temper"))
+    outcome = forget(FAMILY, samples(data), data, torch.arange(250), policy)
+    assert [(rung.name, rung.steps) for rung in outcome.rungs] == [("reweight", 1), ("temper", 0)]
+    assert "new chains" in (outcome.rungs[1].failure or "")
+    assert "not tried" in (outcome.rungs[1].failure or "")
+
+
 def test_a_small_group_is_forgotten_by_the_first_order_map() -> None:
     data = rows()
     outcome = forget(FAMILY, samples(data), data, torch.arange(3), ESTIMATED)
@@ -132,7 +171,7 @@ def test_samples_that_are_too_wide_are_not_certified() -> None:
 
 def test_a_policy_without_a_rung_for_samples_fails() -> None:
     data = rows()
-    with pytest.raises(NumericalFailure, match="allow influence, newton, reweight or retrain"):
+    with pytest.raises(NumericalFailure, match="allow influence, newton, reweight, temper or retrain"):
         forget(FAMILY, samples(data), data, torch.arange(3), Policy(1.0, rungs=("warm",)))
     with pytest.raises(NumericalFailure, match="'estimated' at most without retraining: allow the rung retrain"):
         forget(FAMILY, samples(data), data, torch.arange(3), Policy(1.0, rungs=("influence", "warm")))

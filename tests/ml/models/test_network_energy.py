@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ml.errors import InvalidInput
 from ml.models import network_energy
-from ml.models.network_energy import NetworkEnergy, frozen_draws
+from ml.models.network_energy import NetworkEnergy, can_be_read_whole, default_reads, frozen_draws, frozen_energy
 from ml.posteriors.mean_field import MeanFieldGaussian
 from tests.ml.networks import TINY, dense_gauss_newton, labelled_rows, random_theta
 
@@ -144,3 +144,36 @@ def test_single_precision_data_gives_sums_in_double() -> None:
     ):
         assert result.dtype == torch.float64
         assert torch.allclose(result, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("reads", [1, 2, 4])
+def test_a_row_is_read_by_several_draws_and_their_mean_counts(reads: int) -> None:
+    data, draws, drift = labelled_rows(TINY, 23), frozen_draws(posterior(), 4, seed=3), 0.1 * random_theta(TINY, 5)
+    several = NetworkEnergy(TINY, data, draws, reads)
+    expected, slope = 0.0, torch.zeros_like(drift)
+    for row in range(23):
+        for draw in range(row % (4 // reads), 4, 4 // reads):
+            at = drift.clone().requires_grad_()
+            misfit = -TINY.log_likelihood(draws[draw] + at, data[row : row + 1]).sum() / reads
+            expected += float(misfit.detach())
+            slope += torch.autograd.grad(misfit, at)[0]
+    assert several.misfit(drift, ROWS) == pytest.approx(expected, rel=1e-12)
+    assert torch.allclose(several.misfit_gradient(drift, ROWS), slope, rtol=1e-11, atol=1e-11)
+
+
+def test_minibatches_of_rows_read_by_several_draws_are_unbiased() -> None:
+    several = NetworkEnergy(TINY, labelled_rows(TINY, 24), frozen_draws(posterior(), 4, seed=3), reads=2)
+    drift, generator = 0.1 * random_theta(TINY, 5), seeded()
+    estimates = torch.stack([several.estimate(drift, 16, generator) for _ in range(2_000)])
+    exact = several.misfit(drift, torch.arange(24)) + several.prior_energy(drift)
+    assert float(estimates.mean()) == pytest.approx(exact, abs=4 * float(estimates.std()) / math.sqrt(2_000))
+
+
+def test_small_data_sets_are_read_by_as_many_draws_as_they_need() -> None:
+    assert [default_reads(rows) for rows in (64, 512, 1_000, 2_000, 16_384, 60_000)] == [32, 32, 16, 8, 1, 1]
+    assert frozen_energy(TINY, posterior(), labelled_rows(TINY, 600)).reads == 16
+    assert frozen_energy(TINY, posterior(), labelled_rows(TINY, 600), draws=4).reads == 4
+    assert can_be_read_whole(TINY, 16_384)
+    assert not can_be_read_whole(TINY, 16_385)
+    with pytest.raises(InvalidInput, match="reads is 3 for 4 draws"):
+        NetworkEnergy(TINY, labelled_rows(TINY, 5), frozen_draws(posterior(), 4, seed=3), reads=3)

@@ -93,6 +93,23 @@ def forgotten_proof(count: int) -> dict[str, Any]:
     }
 
 
+def shift(rows: int, kl: float, label: float | None) -> dict[str, Any]:
+    """Return predictions of a group of rows before and after."""
+    error = None if label is None else 0.05
+    return {
+        "rows": rows,
+        "kl": kl,
+        "kl_error": None if rows == 4 else kl / 10,
+        "kl_max": 2 * kl,
+        "kl_reverse": kl,
+        "noise": 0.004,
+        "label_before": label,
+        "label_after": label,
+        "error_before": error,
+        "error_after": error,
+    }
+
+
 def predicate(change: Change = lambda _: None) -> CertificatePredicate:
     """Return a complete predicate as the printer reads it."""
     content = certificate_content()
@@ -144,6 +161,13 @@ def certificate_content() -> dict[str, Any]:
                 "n_never_seen": 30,
             },
             "pac_bayes": {"before": risk(0.17), "after": risk(0.18), "not_proved": ["Rows are taken for independent."]},
+            "function_space": {
+                "forgotten": shift(4, kl=0.21, label=None),
+                "retained": shift(256, kl=0.0031, label=0.93),
+                "never_seen": None,
+                "draws_before": 64,
+                "draws_after": 64,
+            },
         },
         "seconds": 6.1,
         "erasure": {

@@ -89,6 +89,23 @@ def test_an_estimate_is_not_called_a_bound_and_that_of_a_network_no_divergence()
     assert "The distance is a divergence" in opening_of(bound_section(retrained))
 
 
+def test_samples_of_a_network_are_compared_with_the_reference_that_is_named() -> None:
+    def change(content: dict[str, Any]) -> None:
+        at_level("estimated", "mlp")(content)
+        content["model"]["posterior"] = "samples"
+        content["bound"]["reference_kind"] = content["policy"]["reference"] = "stored draws"
+
+    section = bound_section(predicate(change))
+    assert "The distance is a divergence" in opening_of(section)
+    assert "This is a weaker promise than the distance to the posterior" in opening_of(section)
+    assert facts_of(section)["Kind of reference"] == "the stored draws (weaker promise)"
+    assert facts_of(section)["Policy"].endswith("level proved or stronger; reference: stored draws or stronger")
+    posterior = bound_section(predicate(lambda content: content["bound"].update(reference_kind="posterior")))
+    assert "weaker promise" not in opening_of(posterior)
+    assert facts_of(posterior)["Kind of reference"] == "the posterior given the remaining records"
+    assert "Kind of reference" not in facts_of(bound_section(predicate()))
+
+
 def test_conditions_and_constants_are_printed_with_their_numbers() -> None:
     conditions, constants = tables_of(conditions_section(predicate()))
     assert conditions.rows == (("it curves upwards", "262.5", "0", "holds"),)
@@ -96,6 +113,17 @@ def test_conditions_and_constants_are_printed_with_their_numbers() -> None:
     assert values["gaussian.kl"] == "3.25"
     assert values["effective_draws"] == "2.507e+04"
     assert values["unevenness"] == "–"
+
+
+def test_constants_in_lists_are_printed_one_by_one() -> None:
+    members = {"retrained": [{"member": 3, "rows": 7}], "unchanged": [{"sha256": "ab"}, {"sha256": "cd"}]}
+    _, constants = tables_of(conditions_section(predicate(lambda content: content["bound"].update(constants=members))))
+    assert constants.rows == (
+        ("retrained.0.member", "3"),
+        ("retrained.0.rows", "7"),
+        ("unchanged.0.sha256", "ab"),
+        ("unchanged.1.sha256", "cd"),
+    )
 
 
 def test_constants_of_an_earlier_version_are_printed_under_their_names() -> None:

@@ -47,6 +47,18 @@ def test_an_estimate_is_not_called_a_proof() -> None:
     assert "not a proof" in summary(document)["Level"]
 
 
+def test_the_first_page_says_which_reference_the_samples_have() -> None:
+    def refer_to(reference: str) -> Document:
+        return make_document(certificate(lambda content: content["bound"].update(reference_kind=reference)))
+
+    stored = refer_to("stored draws")
+    assert summary(stored)["Reference"] == "the stored draws (weaker promise)"
+    assert "a weaker promise, which the policy chose." in stored.lead
+    posterior = refer_to("posterior")
+    assert summary(posterior)["Reference"] == "the posterior given the remaining records"
+    assert "weaker" not in posterior.lead
+
+
 def test_a_retrained_model_has_nothing_to_bound() -> None:
     document = make_document(certificate(lambda content: content["bound"].update(level="retrained", epsilon=0)))
     assert document.lead.endswith("It was retrained from scratch without them.")

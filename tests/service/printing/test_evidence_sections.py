@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.printing.evidence_sections import attack_section, best_guess_rate, risk_section
+import pytest
+
+from service.printing.evidence_sections import attack_section, best_guess_rate, prediction_section, risk_section
 from service.printing.parts import Figure, Paragraph, Table
 from tests.service.printing.statements import Change, certificate_content
 from vocabulary.effects import Effects
@@ -50,6 +52,7 @@ def test_scores_that_are_not_finite_are_not_drawn() -> None:
 def test_what_was_not_computed_is_not_mentioned() -> None:
     assert attack_section(Effects()) is None
     assert risk_section(Effects(pac_bayes=None)) is None
+    assert prediction_section(Effects(), retrained=False) is None
 
 
 def test_risks_are_percentages_with_their_confidence() -> None:
@@ -58,6 +61,27 @@ def test_risks_are_percentages_with_their_confidence() -> None:
     table = section.parts[1]
     assert isinstance(table, Table)
     assert table.rows[1] == ("after", "8 %", "18 %", "95 %", "36")
+
+
+def test_predictions_of_few_records_are_compared_without_scores_of_their_labels() -> None:
+    section = prediction_section(effects(), retrained=False)
+    assert section is not None
+    *paragraphs, table = section.parts
+    assert isinstance(table, Table)
+    assert table.rows == (
+        ("forgotten", "4", "0.21", "0.42", "0.004", "–", "–"),
+        ("retained", "256", "0.0031 ± 0.00031", "0.0062", "0.004", "93 % to 93 %", "5 % to 5 %"),
+    )
+    assert sum(table.shares) == pytest.approx(1)
+    assert isinstance(paragraphs[1], Paragraph)
+    assert "not that all of it was" in paragraphs[1].text
+
+
+def test_after_retraining_predictions_are_those_of_a_model_that_never_saw_the_records() -> None:
+    section = prediction_section(effects(), retrained=True)
+    assert section is not None
+    assert isinstance(section.parts[1], Paragraph)
+    assert "never saw the forgotten records" in section.parts[1].text
 
 
 def test_a_limit_is_never_rounded_down() -> None:

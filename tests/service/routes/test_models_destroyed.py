@@ -45,6 +45,7 @@ def test_its_posterior_and_policy_are_gone(api: Api, settings: Settings, databas
     for answer in (
         api.call(Role.ENGINEER, "GET", f"{path}/artifact"),
         api.call(Role.ENGINEER, "GET", f"{path}/artifact", headers={"If-None-Match": "*"}),
+        api.call(Role.ENGINEER, "GET", f"{path}/draws", params={"count": 1}),
         api.call(Role.OPERATOR, "PUT", f"{path}/policy", json=POLICY),
     ):
         assert (answer.status_code, answer.json()["type"]) == (410, "urn:lethe:problem:gone")

@@ -1,4 +1,4 @@
-"""Registration of networks: rows in float32, and policies that they can meet."""
+"""Registration of networks: rows in float32, samples, and policies that they can meet."""
 
 from __future__ import annotations
 
@@ -46,9 +46,23 @@ def test_rows_of_a_network_are_stored_as_they_are_sent(api: Api, settings: Setti
     assert np.array_equal(stored, load(parts()["records"])["x"])
 
 
-def test_samples_and_unreachable_policies_of_networks_are_refused(api: Api) -> None:
-    response = api.call(Role.ENGINEER, "POST", PATH, files=parts(posterior="samples"))
-    assert (response.status_code, response.json()["errors"][0]["field"]) == (422, "manifest.posterior")
+def test_samples_of_a_network_are_registered(api: Api) -> None:
+    draws = np.random.default_rng(2).normal(size=(6, PARAMETERS))
+    policy = {"epsilon": 0.1, "level": "estimated", "rungs": ["reweight", "retrain"], "reference": "stored draws"}
+    files = parts(posterior="samples", policy=policy)
+    files["posterior"] = save({"samples": draws, "chain": np.arange(6) % 2})
+    registered = api.call(Role.ENGINEER, "POST", PATH, files=files)
+    assert registered.status_code == 201, registered.text
+    model = registered.json()
+    assert (model["posterior"], model["policy"]) == ("samples", {**policy, "seconds": None})
+    stored = load(api.call(Role.ENGINEER, "GET", f"{PATH}/{model['id']}/artifact").content)
+    assert np.array_equal(stored["samples"], draws)
+    files["posterior"] = save({"samples": draws[:, 1:], "chain": np.arange(6) % 2})
+    refused = api.call(Role.ENGINEER, "POST", PATH, files=files)
+    assert (refused.status_code, f"rows or more of {PARAMETERS} parameters" in refused.text) == (422, True)
+
+
+def test_unreachable_policies_of_networks_are_refused(api: Api) -> None:
     model_id = api.call(Role.ENGINEER, "POST", PATH, files=parts()).json()["id"]
     policy = {"epsilon": 0.1, "level": "proved", "rungs": ["influence", "warm"]}
     refused = api.call(Role.OPERATOR, "PUT", f"{PATH}/{model_id}/policy", json=policy)

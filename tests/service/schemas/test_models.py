@@ -12,6 +12,7 @@ from tests.vocabulary.configurations import CONFIGS
 from vocabulary import families
 from vocabulary.families import FAMILIES
 from vocabulary.layouts import Layout
+from vocabulary.references import REFERENCES
 
 MANIFESTS: TypeAdapter[Manifest] = TypeAdapter(Manifest)
 
@@ -57,10 +58,21 @@ def test_draws_come_in_pairs_and_parameters_have_a_limit() -> None:
 
 
 @pytest.mark.parametrize("family", ["mlp", "lenet5"])
-def test_samples_of_networks_are_refused_with_advice(family: str) -> None:
-    with pytest.raises(ValidationError, match="Register variational parameters") as refused:
-        MANIFESTS.validate_python(manifest(family, posterior="samples"))
-    assert refused.value.errors()[0]["loc"] == (family, "posterior")
+def test_samples_of_networks_are_weighted_under_either_reference(family: str) -> None:
+    weighted = {"epsilon": 1e-3, "level": "estimated", "rungs": ["reweight", "retrain"]}
+    for reference in REFERENCES:
+        policy = {**weighted, "reference": reference}
+        parsed = MANIFESTS.validate_python(manifest(family, posterior="samples", policy=policy))
+        assert (parsed.posterior, parsed.policy.reference) == ("samples", reference)
+    assert Policy(**weighted).reference == "posterior"
+
+
+@pytest.mark.parametrize("family", ["linear-regression", "mlp"])
+def test_a_variational_posterior_has_no_stored_draws(family: str) -> None:
+    policy = {"epsilon": 1e-3, "reference": "stored draws"}
+    with pytest.raises(ValidationError, match="have no stored draws: leave `reference` out, or ask for 'posterior'"):
+        MANIFESTS.validate_python(manifest(family, policy=policy))
+    assert MANIFESTS.validate_python(manifest(family, policy={**policy, "reference": "posterior"}))
 
 
 @pytest.mark.parametrize("family", ["oracle", "Linear-Regression", "", None, 7])
@@ -90,7 +102,7 @@ def test_a_family_of_another_package_is_accepted_by_its_entry_point(monkeypatch:
         ({"level": "proved", "rungs": ["influence", "newton"]}, "ask for level 'estimated'"),
         (
             {"level": "estimated", "rungs": ["warm"]},
-            "samples have no rung 'warm': allow influence, newton, reweight or retrain",
+            "samples have no rung 'warm': allow influence, newton, reweight, temper or retrain",
         ),
     ],
 )
@@ -113,6 +125,23 @@ def test_a_policy_that_networks_cannot_meet_is_refused(policy: dict[str, Any], r
         MANIFESTS.validate_python(manifest("lenet5", policy={"epsilon": 1e-3, **policy}))
     allowed = {"epsilon": 1e-3, **policy, "rungs": [*policy["rungs"], "retrain"]}
     assert MANIFESTS.validate_python(manifest("lenet5", policy=allowed)).policy == Policy(**allowed)
+
+
+@pytest.mark.parametrize("rung", ["newton", "warm"])
+def test_a_policy_that_samples_of_networks_cannot_meet_is_refused(rung: str) -> None:
+    policy = {"epsilon": 1e-3, "level": "estimated", "rungs": [rung]}
+    with pytest.raises(ValidationError, match=r"samples of networks have no rung .* influence, reweight, temper or"):
+        MANIFESTS.validate_python(manifest("mlp", posterior="samples", policy=policy))
+
+
+def test_ensembles_are_for_networks_and_need_the_rung_retrain() -> None:
+    policy = {"epsilon": 1e-6, "level": "retrained"}
+    assert MANIFESTS.validate_python(manifest("lenet5", posterior="ensemble", policy=policy)).posterior == "ensemble"
+    with pytest.raises(ValidationError, match="only built-in networks have ensembles"):
+        MANIFESTS.validate_python(manifest(posterior="ensemble", policy=policy))
+    without = {"epsilon": 1e-6, "level": "estimated", "rungs": ["influence"]}
+    with pytest.raises(ValidationError, match="ensembles forget by training members again: allow the rung 'retrain'"):
+        MANIFESTS.validate_python(manifest("lenet5", posterior="ensemble", policy=without))
 
 
 def test_a_variational_posterior_has_no_weights_to_change() -> None:

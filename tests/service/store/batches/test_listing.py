@@ -11,8 +11,10 @@ from service.store.batches.listing import JobFilter, find_job, find_job_page
 from service.store.database import Database
 from service.store.errors import NotFound
 from service.store.paging import Window
-from service.store.states import BatchStatus
+from service.store.states import BatchStatus, RefreshStatus
 from tests import samples
+from tests.service.store.refreshes.worn import claim as claim_refresh
+from tests.service.store.refreshes.worn import worn_model
 
 TERMS = ClaimTerms(lease_seconds=30, max_attempts=3)
 
@@ -31,7 +33,7 @@ def fail(database: Database, claimed: Claim) -> None:
 
 def batch_ids(database: Database, criteria: JobFilter) -> list[uuid.UUID]:
     with database.reading() as session:
-        return [view.batch.id for view in find_job_page(session, criteria, Window(10)).items]
+        return [view.work.id for view in find_job_page(session, criteria, Window(10)).items]
 
 
 def test_a_job_lists_its_deletions_also_after_another_batch_claimed_them(
@@ -44,8 +46,8 @@ def test_a_job_lists_its_deletions_also_after_another_batch_claimed_them(
     second = claim(database, model_id)
     with database.reading() as session:
         job = find_job(session, first.batch_id)
-        assert (job.batch.status, job.deletion_count, job.deletion_ids) == ("failed", 3, deletion_ids)
-        counts = {view.batch.id: view.deletion_count for view in find_job_page(session, JobFilter(), Window(10)).items}
+        assert (job.work.status, job.deletion_count, job.deletion_ids) == ("failed", 3, deletion_ids)
+        counts = {view.work.id: view.deletion_count for view in find_job_page(session, JobFilter(), Window(10)).items}
         assert counts == {first.batch_id: 3, second.batch_id: 2}
         monkeypatch.setattr(listing, "MOST_DELETIONS_SHOWN", 2)
         job = find_job(session, first.batch_id)
@@ -72,10 +74,26 @@ def test_jobs_are_paged(settings: Settings, database: Database) -> None:
     with database.reading() as session:
         first = find_job_page(session, JobFilter(), Window(2))
         second = find_job_page(session, JobFilter(), Window(2, first.end))
-    assert [view.batch.id for view in (*first.items, *second.items)] == claimed[::-1]
+    assert [view.work.id for view in (*first.items, *second.items)] == claimed[::-1]
     assert (len(first.items), second.end) == (2, None)
 
 
 def test_an_unknown_job_is_not_found(database: Database) -> None:
     with database.reading() as session, pytest.raises(NotFound, match="GET /api/v1/jobs"):
         find_job(session, uuid.uuid4())
+
+
+def test_refreshes_are_listed_between_batches(settings: Settings, database: Database) -> None:
+    model_id = worn_model(settings, database)
+    refresh_id = claim_refresh(database, model_id).refresh_id
+    samples.request_deletion(settings, database, 1)
+    batch_id = claim(database, model_id).batch_id  # ends the refresh
+    assert batch_ids(database, JobFilter()) == [batch_id, refresh_id]
+    assert batch_ids(database, JobFilter([RefreshStatus.ABANDONED])) == [refresh_id]
+    assert batch_ids(database, JobFilter(model_id=uuid.uuid4())) == []
+    with database.reading() as session:
+        first = find_job_page(session, JobFilter(), Window(1))
+        second = find_job_page(session, JobFilter(), Window(1, first.end))
+        assert find_job(session, refresh_id).deletion_ids == ()
+    assert [view.work.id for view in (*first.items, *second.items)] == [batch_id, refresh_id]
+    assert second.end is None

@@ -92,6 +92,17 @@ def test_a_missed_policy_publishes_nothing(settings: Settings, database: Databas
         assert session.get_one(Batch, claimed.batch_id).status == "running"
 
 
+def test_a_bound_on_the_stored_draws_is_published_only_where_the_policy_allows_it(
+    settings: Settings, database: Database
+) -> None:
+    claimed = claimed_sample(settings, database)
+    with pytest.raises(PolicyMissed, match="compares with the stored draws, but the policy requires the posterior"):
+        publish_all(settings, database, claimed, reference_kind="stored draws")
+    assert (count(database, Version), count(database, Certificate)) == (1, 0)
+    publish_all(settings, database, claimed, reference_kind="posterior")
+    assert (count(database, Version), count(database, Certificate)) == (2, 1)
+
+
 def test_a_batch_that_was_taken_over_publishes_nothing(settings: Settings, database: Database) -> None:
     claimed = claimed_sample(settings, database)
     with database.writing() as session:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.store.datasets.layouts import check_posterior, check_row_count, check_rows
+from service.store.datasets.layouts import check_posterior, check_row_count, check_rows, check_shards
 from service.store.errors import InvalidRegistration
 from vocabulary.layouts import UNKNOWN_LAYOUT, Layout
 from vocabulary.posterior_kinds import PosteriorKind
@@ -28,6 +28,26 @@ def test_arrays_that_fit_are_accepted() -> None:
     check_posterior(UNKNOWN_LAYOUT, "variational", {"mean": np.zeros(7), "std": np.ones(7)})
     check_posterior(UNKNOWN_LAYOUT, "samples", {"samples": np.zeros((4, 9)), "chain": CHAIN})
     check_rows(UNKNOWN_LAYOUT, "variational", "records", {"x": np.zeros((1, 9))})
+
+
+ENSEMBLE = {
+    "members": np.zeros((2, 6)),
+    "seed": np.array([0, 1]),
+    "shard": np.array([0, 1, 1]),
+    "recipe": np.array([20, 64, 1e-3, 0.5]),
+}
+
+
+def test_an_ensemble_that_fits_is_accepted() -> None:
+    check_posterior(LAYOUT, "ensemble", ENSEMBLE)
+    check_shards(ENSEMBLE["shard"], [b"a", b"b", b"b"])
+
+
+def test_rows_of_one_subject_in_two_shards_are_named_by_their_numbers() -> None:
+    with pytest.raises(InvalidRegistration, match="rows 0 and 2 belong to one subject, but to the shards 0 and 1"):
+        check_shards(ENSEMBLE["shard"], [b"a", b"b", b"a"])
+    with pytest.raises(InvalidRegistration, match="3 numbers for 2 rows"):
+        check_shards(ENSEMBLE["shard"], [b"a", b"b"])
 
 
 POSTERIORS: dict[str, tuple[PosteriorKind, dict[str, Any]]] = {
@@ -59,6 +79,19 @@ POSTERIORS: dict[str, tuple[PosteriorKind, dict[str, Any]]] = {
     "a width too large": ("variational", {**VARIATIONAL, "std": np.full((3, 2), 1.1e12)}),
     "a width too small": ("variational", {**VARIATIONAL, "std": np.full((3, 2), 0.9e-12)}),
     "samples out of range": ("samples", {**SAMPLES, "samples": np.full((4, 6), -1.1e6)}),
+    "members without seeds": ("ensemble", {name: ENSEMBLE[name] for name in ("members", "shard", "recipe")}),
+    "members in float32": ("ensemble", {**ENSEMBLE, "members": np.zeros((2, 6), dtype=np.float32)}),
+    "members of another network": ("ensemble", {**ENSEMBLE, "members": np.zeros((2, 5))}),
+    "members out of range": ("ensemble", {**ENSEMBLE, "members": np.full((2, 6), 1.1e12)}),
+    "a seed that no certificate can state": ("ensemble", {**ENSEMBLE, "seed": np.array([0, 1 << 53])}),
+    "a shard without rows": ("ensemble", {**ENSEMBLE, "shard": np.array([0, 0, 0])}),
+    "a shard without member": ("ensemble", {**ENSEMBLE, "shard": np.array([0, 1, 2])}),
+    "shards as floats": ("ensemble", {**ENSEMBLE, "shard": np.array([0.0, 1.0])}),
+    "half an epoch": ("ensemble", {**ENSEMBLE, "recipe": np.array([0.5, 64, 1e-3, 1])}),
+    "epochs without end": ("ensemble", {**ENSEMBLE, "recipe": np.array([1001, 64, 1e-3, 1])}),
+    "empty batches": ("ensemble", {**ENSEMBLE, "recipe": np.array([1, 0, 1e-3, 1])}),
+    "no learning rate": ("ensemble", {**ENSEMBLE, "recipe": np.array([1, 64, 0, 1])}),
+    "more than the prior": ("ensemble", {**ENSEMBLE, "recipe": np.array([1, 64, 1e-3, 1.5])}),
     "a negative chain": ("samples", {**SAMPLES, "chain": np.array([0, 1, -1, 0])}),
 }
 

@@ -15,8 +15,9 @@ from service.store.models.registry import change_policy
 from service.store.tables import DeletionTarget
 from tests import samples
 
-LOOSE = {"epsilon": 1.0, "level": "estimated", "rungs": ["influence"], "seconds": 9.0}
-FIRST = {"epsilon": 1e-6, "level": "proved", "rungs": samples.RUNGS, "seconds": None}
+FIRST = {"epsilon": 1e-6, "level": "proved", "rungs": samples.RUNGS, "seconds": None, "reference": "posterior"}
+LOOSE = {**FIRST, "epsilon": 1.0, "level": "estimated", "rungs": ["influence"], "seconds": 9.0}
+STORED = {**LOOSE, "reference": "stored draws"}
 
 
 def policy(**changes: Any) -> dict[str, Any]:
@@ -33,8 +34,11 @@ def policy(**changes: Any) -> dict[str, Any]:
         (
             LOOSE,
             [policy(level="retrained")],
-            {"epsilon": 1e-6, "level": "retrained", "rungs": ["influence", "retrain"], "seconds": 9.0},
+            {**LOOSE, "epsilon": 1e-6, "level": "retrained", "rungs": ["influence", "retrain"]},
         ),
+        (STORED, [STORED], STORED),
+        (STORED, [LOOSE], LOOSE),
+        (LOOSE, [STORED], LOOSE),
     ],
 )
 def test_the_strictest_promise_applies_with_the_current_means(
@@ -43,6 +47,12 @@ def test_the_strictest_promise_applies_with_the_current_means(
     before = dict(current)
     assert strictest_policy(current, frozen) == expected
     assert current == before
+
+
+def test_a_policy_from_before_references_existed_asks_for_the_posterior() -> None:
+    earlier = {name: value for name, value in LOOSE.items() if name != "reference"}
+    assert strictest_policy(earlier, []) == LOOSE
+    assert strictest_policy(STORED, [earlier]) == LOOSE
 
 
 def claimed(database: Database, model_id: uuid.UUID) -> Claim:
