@@ -48,7 +48,7 @@ def test_a_bound_repeats_the_signed_values(api: Api, settings: Settings, databas
         "solver": "cholesky",
         "records_before": 40,
         "records_after": 36,
-        "policy": {"epsilon": 1e-6, "level": "proved", "rungs": samples.RUNGS, "seconds": 60},
+        "policy": {"epsilon": 1e-6, "level": "proved", "rungs": samples.RUNGS, "seconds": 60, **samples.REFERENCE},
     }
     expected = {"received_at": deletion.received_at, "issued_at": certificate.issued_at}
     for name, timestamp in expected.items():
