@@ -43,7 +43,7 @@ def check(manifest: ManifestFile, posterior: PosteriorFile, records: RecordsFile
     except ForgettingError as error:
         raise typer.BadParameter(str(error)) from None
     values = readiness.to_dict()
-    lines = [*_describe(values), *advise_on_policy(json.loads(manifest.read_text()), values["levels"])]
+    lines = [*_describe(values), *advise_on_policy(json.loads(manifest.read_text()), readiness.levels)]
     print_result(values, lines, as_json)
     raise typer.Exit(0 if readiness.ready else 1)
 
