@@ -16,6 +16,9 @@ k̂ ≤ 0.5 and a factor of 2 give on the same sets:
     100 to 250              194 of 195   333 of 339   407 of 432   525 of 532  97.4 % of 1,498      91.7 % of 986
     250 to 1,000            486 of 494   458 of 474   387 of 401   616 of 619  97.9 % of 1,988      97.4 % of 1,148
     1,000 to 4,000          315 of 325   237 of 245   234 of 236   367 of 367  98.3 % of 1,173      99.4 % of 699
+
+The factor was chosen on these sets. On fresh ones, of another seed and of 150, 400, 1,500 and 3,000 draws, it covered
+494 of 513, 473 of 483 and 403 of 409.
 """
 
 from __future__ import annotations
