@@ -92,15 +92,16 @@ def audit_membership(
     retained: Tensor,
     never_seen: Tensor | None,
     seed: int = 0,
+    max_rows: int = _MAX_ROWS,
 ) -> MembershipReport:
     """Attack the draws (M, p) `before` and `after` forgetting.
 
-    The other tensors are rows. Large groups of retained and never-seen rows are sampled.
+    The other tensors are rows. Of retained and never-seen rows at most `max_rows` each are read, a random selection.
     """
     likelihood.check_data(retained)
     generator = torch.Generator().manual_seed(seed)
-    unseen = retained[:0] if never_seen is None else _subsample(never_seen, generator)
-    groups = (forgotten, _subsample(retained, generator), unseen)
+    unseen = retained[:0] if never_seen is None else _subsample(never_seen, max_rows, generator)
+    groups = (forgotten, _subsample(retained, max_rows, generator), unseen)
     if len(forgotten) == 0 or any(rows.shape[1:] != retained.shape[1:] for rows in groups):
         raise InvalidInput(
             "the groups do not match: pass forgotten, retained and never-seen rows with the same columns"
@@ -179,10 +180,10 @@ def _variance_of_mean(values: Tensor) -> float:
     return float(values.var()) / len(values) if len(values) > 1 else math.nan
 
 
-def _subsample(rows: Tensor, generator: torch.Generator) -> Tensor:
-    if len(rows) <= _MAX_ROWS:
+def _subsample(rows: Tensor, limit: int, generator: torch.Generator) -> Tensor:
+    if len(rows) <= limit:
         return rows
-    return rows[torch.randperm(len(rows), generator=generator)[:_MAX_ROWS].to(rows.device)]
+    return rows[torch.randperm(len(rows), generator=generator)[:limit].to(rows.device)]
 
 
 def _quantiles(scores: Tensor) -> tuple[float, ...]:

@@ -14,7 +14,7 @@ what the quadratic model predicts. τ is in units of the posterior's own precisi
 different for every weight.
 
 One such step does not remove a group that is a large share of the rows. Then averaged descent on F̃
-(`ml.inference.averaged_descent`, `ml.forgetting.tilted_energy`) continues from the step, in a fraction of the time of
+(`ml.inference.averaged_descent`, `ml.forgetting.tilted_minibatches`) continues from the step, in a fraction of the time of
 another one. For a smaller group its noise exceeds the movement of a posterior that has converged.
 """
 
@@ -31,7 +31,7 @@ from torch import Tensor
 
 from ml.errors import InvalidInput, NumericalFailure
 from ml.forgetting.retained import retained_positions, retained_rows, retained_rows_of_samples
-from ml.forgetting.tilted_energy import tilt
+from ml.forgetting.tilted_minibatches import tilt
 from ml.inference.averaged_descent import AveragedDescent, average_descent
 from ml.models.checks import check_count
 from ml.models.network import Network

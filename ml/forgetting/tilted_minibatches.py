@@ -18,7 +18,7 @@ from ml.models.network_energy import NetworkEnergy
 
 
 @dataclass(frozen=True, eq=False)
-class TiltedEnergy(NetworkEnergy):
+class TiltedMinibatches(NetworkEnergy):
     """F̃ over the retained rows; the draws may include a part of Δ already. Only `estimate` is tilted."""
 
     tilt: Tensor = field(kw_only=True)
@@ -27,11 +27,11 @@ class TiltedEnergy(NetworkEnergy):
         return super().estimate(drift, batch_size, generator) - self.tilt.to(drift.dtype).dot(drift)
 
 
-def tilt(energy: NetworkEnergy, drift: Tensor, forgotten: Tensor) -> TiltedEnergy:
+def tilt(energy: NetworkEnergy, drift: Tensor, forgotten: Tensor) -> TiltedMinibatches:
     """Return F̃ without the rows at positions `forgotten`, which may be none, around the draws moved by `drift`."""
     origin = torch.zeros_like(energy.draws[0])
     retained = energy.data[retained_positions(energy.data, forgotten)]
     every_row = torch.arange(len(retained), device=retained.device)
     slope = NetworkEnergy(energy.network, retained, energy.draws, energy.reads).gradient(origin, every_row)
     pull = energy.misfit_gradient(origin, forgotten)
-    return TiltedEnergy(energy.network, retained, energy.draws + drift, energy.reads, tilt=slope + pull)
+    return TiltedMinibatches(energy.network, retained, energy.draws + drift, energy.reads, tilt=slope + pull)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from ml.forgetting.tilted_energy import tilt
+from ml.forgetting.tilted_minibatches import tilt
 from ml.inference.averaged_descent import AveragedDescent, average_descent
 from ml.models.mlp import MLP
 from ml.models.network_energy import NetworkEnergy

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.certificates.network_truth import Sampler, draw_particles, run_chains
+from benchmarks.certificates.network_particles import Sampler, draw_particles, run_chains
 from ml.inference.chains import SAFE_HMC, sample
 from tests.ml.networks import OneLayer, learnable_rows
 
