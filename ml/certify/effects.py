@@ -109,6 +109,21 @@ class NetworkClassifier(Classifier):
         return ~(own > rivals)  # negated so that NaN counts as an error
 
 
+def _attack(
+    family: Likelihood,
+    before: Posterior,
+    after: Posterior,
+    forgotten: Tensor,
+    retained: Tensor,
+    never_seen: Tensor | None,
+    seed: int,
+    reading: Reading,
+) -> MembershipReport:
+    draws, rows = (_NETWORK_DRAWS, _NETWORK_MEMBERSHIP_ROWS) if isinstance(family, Network) else (_DRAWS, MAX_ROWS)
+    draws_before, draws_after = (even_draws(posterior, draws, seed, reading) for posterior in (before, after))
+    return audit_membership(family, draws_before, draws_after, forgotten, retained, never_seen, seed, rows)
+
+
 def _release(family: Likelihood, posterior: Posterior, epsilon: float, reading: Reading) -> tuple[Release, ...]:
     """Bound an attacker's advantage; not for an estimated variational network, whose epsilon is an excess."""
     if isinstance(family, Network) and isinstance(posterior, MeanFieldGaussian) and epsilon > 0:
