@@ -14,9 +14,9 @@ from typing import Any, TypeGuard
 from torch import Tensor
 
 from ml.certify.function_space import FunctionSpace, measure_function_space
-from ml.certify.membership import MembershipReport
+from ml.certify.membership import MAX_ROWS, MembershipReport, audit_membership
 from ml.certify.pac_bayes import NOT_PROVED, Classifier, Gaussian, PacBayes, RiskBound, bound_risk
-from ml.certify.predictive import ClassifierFamily, Posterior, weighted_draws
+from ml.certify.predictive import ClassifierFamily, Posterior, even_draws, weighted_draws
 from ml.certify.release import Release, bound_advantages
 from ml.errors import NumericalFailure
 from ml.forgetting.retained import retained_rows

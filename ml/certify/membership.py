@@ -25,7 +25,7 @@ from ml.certify.predictive import WeightedDraws, log_predictive
 from ml.errors import InvalidInput
 from ml.models.likelihood import Likelihood
 
-_MAX_ROWS = 4096  # retained and never-seen rows each: the standard errors are then below 0.01
+MAX_ROWS = 4096  # retained and never-seen rows each: the standard errors are then below 0.01
 _QUANTILES = 21
 
 
@@ -92,7 +92,7 @@ def audit_membership(
     retained: Tensor,
     never_seen: Tensor | None,
     seed: int = 0,
-    max_rows: int = _MAX_ROWS,
+    max_rows: int = MAX_ROWS,
 ) -> MembershipReport:
     """Attack the draws (M, p) `before` and `after` forgetting.
 

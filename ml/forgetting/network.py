@@ -14,8 +14,8 @@ what the quadratic model predicts. τ is in units of the posterior's own precisi
 different for every weight.
 
 One such step does not remove a group that is a large share of the rows. Then averaged descent on F̃
-(`ml.inference.averaged_descent`, `ml.forgetting.tilted_minibatches`) continues from the step, in a fraction of the time of
-another one. For a smaller group its noise exceeds the movement of a posterior that has converged.
+(`ml.inference.averaged_descent`, `ml.forgetting.tilted_minibatches`) continues from the step, in a fraction of the
+time of another one. For a smaller group its noise exceeds the movement of a posterior that has converged.
 """
 
 from __future__ import annotations

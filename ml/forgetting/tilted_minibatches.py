@@ -1,4 +1,4 @@
-"""Tilted energy of a network: descent on it forgets, and does not go on with training.
+"""Tilted energy of a network by minibatches: descent on it forgets, and does not go on with training.
 
     F̃(Δ) = F(Δ, R) - (∇F(0, R) + g)ᵀΔ        g = Σ_{z∈S'} ∇h(0, z)
 
