@@ -35,6 +35,7 @@ from service.store.models.registry import (
 from service.store.paging import Window
 from service.store.tables import Artifact, AuditEntry, Model, Record, Subject
 from tests import samples
+from vocabulary.families import FAMILIES
 
 POLICY = {"epsilon": 1e-6, "level": "proved", "rungs": ["newton"], "seconds": None}
 
@@ -102,6 +103,26 @@ def test_an_invalid_part_is_named_and_nothing_is_stored(
     assert list(folder.files()) == []
     with database.reading() as session:
         assert session.scalar(select(func.count()).select_from(Model)) == 0
+
+
+def test_an_ensemble_with_one_person_in_two_shards_is_refused(database: Database, folder: ArtifactFolder) -> None:
+    members = {"members": np.zeros((2, 26)), "seed": np.arange(2), "recipe": np.array([1, 8, 1e-3, 0.5])}
+    halves = np.repeat([0, 1], 40)
+    registration = Registration(
+        name="ensemble",
+        family="mlp",
+        config={"dimensions": 3, "hidden": 4, "classes": 2},
+        policy=dict(POLICY),
+        posterior=save({**members, "shard": halves}),
+        posterior_kind="ensemble",
+        records=save({"x": np.zeros((80, 4))}),
+        lookups=[bytes([row]) * 32 for row in range(80)],
+        layout=FAMILIES["mlp"].config(dimensions=3, hidden=4, classes=2).layout,
+    )
+    register(database, folder, registration, "engineer")
+    shared = [*registration.lookups[:79], registration.lookups[5]]
+    with pytest.raises(InvalidRegistration, match="rows 5 and 79 belong to one subject"):
+        register(database, folder, replace(registration, lookups=shared), "engineer")
 
 
 def test_a_full_disk_leaves_no_file(database: Database, tmp_path: Path, registration: Registration) -> None:
