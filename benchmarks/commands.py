@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,16 @@ paper = typer.Typer(help="Reproduce the paper's experiments and compare them wit
 bench = typer.Typer(help="Measure Lethe against a named baseline in the same run.", no_args_is_help=True)
 
 out = Console()
+
+
+class CoverageFamily(StrEnum):
+    """Sample sets of regressions, moved and weighted; sample sets of any model, by weights alone; networks."""
+
+    SAMPLES = "samples"
+    SAMPLES_ANY = "samples-any"
+    NETWORK = "network"
+
+
 NetworkFolder = Annotated[
     Path,
     typer.Option("--out", help="Folder for trained networks, results and figures. Finished parts are not run again."),
@@ -28,6 +39,8 @@ FashionFolder = Annotated[
         show_default=False,
     ),
 ]
+_QUICK_SEQUENCES = 14
+_QUICK_DELETIONS = 8
 Quick = Annotated[bool, typer.Option("--quick", help="Train LeNet-5 for one minute only.")]
 
 
@@ -86,6 +99,34 @@ def bench_solve(
             typer.echo(json.dumps(asdict(comparison)))
         else:
             out.print(*solver_tables(comparison), sep="\n")
+
+
+@bench.command("shards")
+def bench_shards(
+    case: Annotated[
+        str, typer.Option(help="lenet: LeNet-5 on Fashion-MNIST. mlp: a small network on digits.")
+    ] = "lenet",
+    shards: Annotated[str, typer.Option(help="Numbers of members, separated by commas.")] = "1,4,8,16",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")] = False,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for results. Finished parts are not run again.")] = Path(
+        "results/shards"
+    ),
+    data: FashionFolder = None,
+) -> None:
+    """Measure what ensembles cost in accuracy, and how much of retraining a deletion costs with them."""
+    from benchmarks.ensembles import bench_shards as measure
+    from benchmarks.ensembles import shards_table
+    from ml.errors import InvalidInput
+
+    try:
+        rows = measure(case, [int(count) for count in shards.split(",")], folder, data)
+    except (InvalidInput, ValueError) as error:
+        raise typer.BadParameter(str(error)) from None
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+    else:
+        out.print(shards_table(rows))
 
 
 @bench.command("certify")
@@ -175,13 +216,50 @@ def bench_listing(
 
 @bench.command("coverage")
 def bench_coverage(
-    trials: Annotated[
-        int, typer.Option(min=1, help="Sequences of deletions from linear and logistic sample sets.")
-    ] = 200,
+    family: Annotated[
+        CoverageFamily,
+        typer.Option(
+            help="samples: sequences of deletions from regressions. samples-any: single deletions by weights alone, "
+            "from linear, logistic and tiny network models. network: variational perceptrons."
+        ),
+    ] = CoverageFamily.SAMPLES,
+    trials: Annotated[int, typer.Option(min=1, help="Trials; of each model where there are several.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the data, the chains and every deletion.")] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="A few trials, of less than a minute.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check the intervals of sample-set certificates: the share that covers the truth, and the share refused."""
+    """Check estimated certificates against computed truths: the share that covers, and the share refused."""
+    if family is CoverageFamily.NETWORK:
+        _report_network_coverage(_QUICK_DELETIONS if quick else trials, seed, as_json)
+    elif family is CoverageFamily.SAMPLES_ANY:
+        _report_coverage_any(trials, seed, quick, as_json)
+    else:
+        _report_sample_coverage(_QUICK_SEQUENCES if quick else trials, seed, as_json)
+
+
+def _report_network_coverage(trials: int, seed: int, as_json: bool) -> None:
+    from benchmarks.certificates.report import bench_network_coverage, show_network_coverage
+
+    coverage = bench_network_coverage(trials, seed)
+    if as_json:
+        typer.echo(json.dumps(coverage.to_dict()))
+        return
+    out.print(show_network_coverage(coverage))
+    covered = "none" if coverage.coverage is None else f"{coverage.coverage:.1%} cover the network's own excess"
+    out.print(f"{coverage.issued} estimates were issued: {covered}. {coverage.refused} were refused.", highlight=False)
+
+
+def _report_coverage_any(trials: int, seed: int, quick: bool, as_json: bool) -> None:
+    from benchmarks.certificates.report import bench_coverage_any, show_coverage_any
+
+    content = bench_coverage_any(trials, seed, quick)
+    if as_json:
+        typer.echo(json.dumps(content))
+    else:
+        out.print(show_coverage_any(content))
+
+
+def _report_sample_coverage(trials: int, seed: int, as_json: bool) -> None:
     from benchmarks.certificates.report import bench_coverage as measure
     from benchmarks.certificates.report import show_coverage
 
@@ -197,6 +275,34 @@ def bench_coverage(
     else:
         out.print(show_coverage(coverage))
         out.print(*lines, sep="\n", highlight=False)
+
+
+@bench.command("sabotage")
+def bench_sabotage(
+    sets: Annotated[
+        int, typer.Option(min=1, help="Nonsense sets, of a tiny network and of logistic regressions.")
+    ] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of every set.")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="Some sets only, of about a minute.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check that nonsense is refused: copies of one point, chains that never mixed, draws of another model, and more.
+
+    Takes about five minutes on one core.
+    """
+    from benchmarks.certificates.report import bench_sabotage as measure
+    from benchmarks.certificates.report import show_sabotage
+
+    content = measure(sets, seed, quick)
+    if as_json:
+        typer.echo(json.dumps(content))
+    else:
+        out.print(show_sabotage(content))
+        line = (
+            f"{content['certified']} of {content['sets']} nonsense sets were certified, and "
+            f"{content['right_certified']} of {content['right_sets']} right ones."
+        )
+        out.print(line, highlight=False)
 
 
 @bench.command("audit")
@@ -347,9 +453,15 @@ def paper_bnn(
         bool,
         typer.Option("--short", help="One seed, three sizes, short training. Takes about an hour on one core."),
     ] = False,
-    case: Annotated[str, typer.Option(help="Cases, separated by commas.")] = "lenet-vi,lenet-sgld,lenet-sghmc",
+    digits: Annotated[
+        bool,
+        typer.Option("--digits", help="A perceptron on digits in place of LeNet-5. Takes about two minutes."),
+    ] = False,
+    case: Annotated[
+        str | None, typer.Option(help="Cases, separated by commas. Default: all three.", show_default=False)
+    ] = None,
     removed: Annotated[
-        str | None, typer.Option(help="Numbers of T-shirts to remove, separated by commas. Default: 64 to 6,000.")
+        str | None, typer.Option(help="Numbers of rows to remove, separated by commas. Default: 64 to 6,000 T-shirts.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Models to train. Default: 5.")] = None,
     data: FashionFolder = None,
@@ -361,15 +473,17 @@ def paper_bnn(
     """
     from dataclasses import replace
 
-    from benchmarks.paper.bnn import FULL, QUICK, SHORT
+    from benchmarks.paper import bnn
     from benchmarks.paper.report import run_bnn
     from ml.errors import InvalidInput
 
-    plan = QUICK if quick else SHORT if short else FULL
+    form = "digits" if digits else "quick" if quick else "short" if short else None
+    plan = {None: bnn.FULL, "short": bnn.SHORT, "quick": bnn.QUICK, "digits": bnn.DIGITS}[form]
+    cases = case.split(",") if case else list(bnn.DIGITS_CASES if digits else bnn.CASES)
     try:
         sizes = tuple(int(size) for size in removed.split(",")) if removed else plan.removed
         plan = replace(plan, removed=sizes, seeds=seeds or plan.seeds)
-        run_bnn(_results_folder(folder, quick, short), plan, case.split(","), data, out)
+        run_bnn(_results_folder(folder, form), plan, cases, data, out)
     except (InvalidInput, ValueError) as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -378,9 +492,9 @@ def _networks(folder: Path, quick: bool, data: Path | None) -> Networks:
     from benchmarks.forgetting import Networks
     from benchmarks.paper.bnn import FULL, QUICK
 
-    return Networks(_results_folder(folder, quick), QUICK if quick else FULL, data)
+    return Networks(_results_folder(folder, "quick" if quick else None), QUICK if quick else FULL, data)
 
 
-def _results_folder(folder: Path, quick: bool, short: bool = False) -> Path:
-    """Return separate folders for quick and short runs: briefly trained models are never reused for a full run."""
-    return folder / "quick" if quick else folder / "short" if short else folder
+def _results_folder(folder: Path, form: str | None) -> Path:
+    """Return a folder for each form: briefly trained models are never reused for a full run."""
+    return folder if form is None else folder / form

@@ -3,7 +3,7 @@
     lethe up                                  # in another terminal
     python examples/models.py                 # every family, as variational parameters and as samples
     python examples/models.py linear-regression samples
-    python examples/models.py mlp             # a network, as variational parameters
+    python examples/models.py mlp             # a network: variational parameters, and an ensemble
 
 The models are trained by Lethe's own code. Yours may come from any library:
 docs/reference/models.md describes the files.
@@ -11,6 +11,7 @@ docs/reference/models.md describes the files.
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -26,17 +27,22 @@ from lethe.verify import Verified, verify
 from ml.inference.averaged_descent import AveragedDescent
 from ml.inference.bayes_by_backprop import SAFE_BNN
 from ml.inference.chains import SAFE_HMC, sample
+from ml.inference.members import train_ensemble
 from ml.inference.network_training import train_to_convergence
+from ml.inference.shards import assign_shards
 from ml.models.mlp import MLP
+from ml.posteriors.ensemble import Recipe
 
 URL, TOKENS = "http://127.0.0.1:8000", Path(".lethe/tokens")
 PEOPLE, ROWS_EACH = 50, 4
-KINDS = ("variational", "samples")
+KINDS = ("variational", "samples", "ensemble")
 POLICIES: dict[str, dict[str, Any]] = {
     "variational": {"epsilon": 1e-6, "level": "proved"},
     "samples": {"epsilon": 0.05, "level": "estimated"},
 }
 NETWORK_POLICY: dict[str, Any] = {"epsilon": 0.1, "level": "estimated"}
+ENSEMBLE_POLICY: dict[str, Any] = {"epsilon": 1e-6, "level": "retrained"}
+SHARDS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,19 +65,24 @@ class Example:
 
     def policy(self, kind: str) -> dict[str, Any] | None:
         """Return a policy that its certificates can meet; None for a kind that this example does not train."""
-        return POLICIES[kind]
+        return POLICIES.get(kind)
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkExample(Example):
-    """A network: its certificates are estimates. Chains that mix would take longer than an example may."""
+    """A network: its certificates are estimates, except for ensembles. Chains that mix take longer than an example."""
 
     def posterior(self, kind: str) -> bytes:
+        if kind == "ensemble":
+            owners = [person(row)["identity_value"] for row in range(len(self.data))]
+            shard = assign_shards(owners, SHARDS, key=secrets.token_bytes(32))
+            recipe = Recipe(epochs=20, batch_size=32, learning_rate=1e-2, prior_share=1 / SHARDS)
+            return train_ensemble(MLP(**self.config), self.data, shard, recipe).to_bytes()
         training = replace(SAFE_BNN, iterations=1_000, decay_every=250, learning_rate=1e-2)
         return train_to_convergence(MLP(**self.config), self.data, 0, training, AveragedDescent(500, 300)).to_bytes()
 
     def policy(self, kind: str) -> dict[str, Any] | None:
-        return NETWORK_POLICY if kind == "variational" else None
+        return {"variational": NETWORK_POLICY, "ensemble": ENSEMBLE_POLICY}.get(kind)
 
 
 def examples() -> Iterator[Example]:

@@ -27,6 +27,7 @@ CONFIG = {"components": 1, "dimensions": 2, "prior_std": 1.0}
 PEOPLE, ROWS_EACH = 10, 4
 WORN_DRAWS = 800
 RUNGS = list(rungs.RUNGS)
+REFERENCE = {"reference": "posterior"}
 
 
 def person(number: int) -> dict[str, str]:
@@ -74,7 +75,7 @@ def register_sample(
         name="sample",
         family="gaussian-mixture",
         config=dict(CONFIG),
-        policy={"epsilon": epsilon, "level": "proved", "rungs": RUNGS, "seconds": None, **policy},
+        policy={"epsilon": epsilon, "level": "proved", "rungs": RUNGS, "seconds": None, **REFERENCE, **policy},
         posterior=posterior(data),
         records=save({"x": data}),
         never_seen=never_seen,
@@ -93,7 +94,7 @@ def register_sample_set(settings: Settings, database: Database, **policy: Any) -
         name="sample set",
         family="gaussian-mixture",
         config=dict(CONFIG),
-        policy={"epsilon": 0.05, "level": "estimated", "rungs": RUNGS, "seconds": None, **policy},
+        policy={"epsilon": 0.05, "level": "estimated", "rungs": RUNGS, "seconds": None, **REFERENCE, **policy},
         posterior=save({"samples": draws, "chain": np.arange(len(draws)) % 4}),
         posterior_kind="samples",
         records=save({"x": data}),

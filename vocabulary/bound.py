@@ -57,7 +57,9 @@ class KantorovichConstants(Constants):
 class NetworkConstants(Constants):
     """Constants of an estimate for a network."""
 
-    may_be_absent = frozenset({"softer", "deviation", "linearised", "rounding", "reads", "steps"})
+    may_be_absent = frozenset(
+        {"softer", "deviation", "standard_error", "gradient_margin", "linearised", "rounding", "reads", "steps"}
+    )
 
     excess: Real | None = Field(
         description="How far the network's own energy fell in the descent from the posterior, in nats; until 2026-11: "
@@ -72,7 +74,9 @@ class NetworkConstants(Constants):
         default=None, description="The same where the descent began: the excess of the linearised network."
     )
     rounding: Real | Earlier | None = Field(default=None, description="Allowance for floating-point rounding, in nats.")
-    standard_error: Real | None = Field(description="Standard error of the excess from sampling rows.")
+    standard_error: Real | Earlier | None = Field(
+        default=None, description="In earlier certificates only: standard error of the excess from sampling rows."
+    )
     softer: Real | Earlier | None = Field(
         default=None, description="In earlier certificates only: how far the curvature falls short of linear, a share."
     )
@@ -84,13 +88,15 @@ class NetworkConstants(Constants):
     divergence: Real | None = Field(description="KL(processed ‖ where the descent ended), in nats.")
     divergence_reverse: Real | None = Field(description="KL(where the descent ended ‖ processed), in nats.")
     paper_epsilon: Real | None = Field(description="The paper's bound with that distance; null where it is infinite.")
-    gradient: Real | None = Field(description="Norm of the residual gradient on the judging rows, in units of 1/σ.")
-    gradient_margin: Real | None = Field(description="How far sampling may have moved that norm.")
+    gradient: Real | None = Field(description="Norm of the residual gradient, in units of 1/σ.")
+    gradient_margin: Real | Earlier | None = Field(
+        default=None, description="In earlier certificates only: how far sampling may have moved that norm."
+    )
     lambda_min: Real | None = Field(description="Smallest curvature, in units of the widths.")
     lipschitz: Real | None = Field(description="Sampled third derivative, in the same units.")
     kantorovich: Real | None = Field(description="Lη/m from the two; at 1/2 or more the theorem says nothing.")
     pull_norm: Real | None = Field(description="Norm of the gradient of the forgotten rows, in units of 1/σ.")
-    rows: Count = Field(description="Rows whose energy was descended: all that are retained, or a sample.")
+    rows: Count = Field(description="Rows whose energy was descended: all that are retained; until 2026-11 a sample.")
     reads: Count | Earlier | None = Field(default=None, description="Draws of the frozen noise that read each row.")
     steps: Count | Earlier | None = Field(default=None, description="Steps of the descent.")
     products: Count = Field(description="Products with the curvature matrix.")

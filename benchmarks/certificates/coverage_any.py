@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,7 +57,7 @@ class Plan:
 QUICK = Plan(trials=12, data_sets=1, chain_sets=2, draws_per_chain=150, particles=600)
 
 
-def coverage_any(plan: Plan, on_progress: OnProgress) -> dict[str, object]:
+def coverage_any(plan: Plan, on_progress: OnProgress) -> dict[str, Any]:
     """Return the report as JSON values: that of all trials, and that of each model."""
     outcomes: dict[str, tuple[Trial, ...]] = {}
     for number, model in enumerate(MODELS):

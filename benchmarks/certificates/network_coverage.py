@@ -3,7 +3,7 @@
 Networks differ in width, activation, prior, rows and precision, and one in four is left where minibatch training ends,
 near no minimum. From each, four groups are forgotten: one row to a twentieth of all, at random or neighbours. Every
 other group is forgotten by the influence step, the others by descent, or not at all, which a certificate must show too.
-Some certificates read a sample of the rows. Each is compared with the truth of `network_truth`. The excess due to
+Each is compared with the truth of `network_truth`. The excess due to
 widths is left out on both sides.
 """
 
@@ -12,33 +12,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from benchmarks.certificates.network_truth import FrozenNoise, own_excess
 from ml.certify.certificate import Certificate
-from ml.certify.network.certificate import DEFAULT_RECIPE, CertificationRecipe, certify_network
+from ml.certify.network.certificate import certify_network
 from ml.errors import InvalidInput, NumericalFailure
 from ml.forgetting.network import forget_network
 from ml.inference.averaged_descent import AveragedDescent
 from ml.inference.bayes_by_backprop import SAFE_BNN, train_network
 from ml.inference.network_training import converge_means
-from ml.ladder.network import STEP_ONLY, descend_small
+from ml.ladder.network import STEP_ONLY, descend_retained
 from ml.models.mlp import MLP
 from ml.models.network_energy import frozen_energy
 from ml.posteriors.mean_field import MeanFieldGaussian
 from vocabulary.families import ACTIVATIONS, ActivationName
 
 OnProgress = Callable[[str, float], None]
+Number = TypeVar("Number", int, float)
 
 DELETIONS_PER_NETWORK = 4
-_DIMENSIONS, _HIDDEN, _ROWS, _PRIORS = (2, 8, 16, 64), (4, 8, 16, 32), (256, 512, 1024), (0.15, 0.3, 0.6)
-_TRAINING = replace(SAFE_BNN, iterations=1_500, decay_every=375, learning_rate=1e-2)
+_DIMENSIONS, _HIDDEN, _ROWS, _PRIORS = (2, 8, 16, 64), (4, 8, 16, 32), (192, 384, 768), (0.15, 0.3, 0.6)
+_TRAINING = replace(SAFE_BNN, iterations=800, decay_every=200, learning_rate=1e-2)
 _REST = AveragedDescent(200, 100, learning_rate=3e-4)
 _LARGEST_SHARE = 0.05
 _WAYS = ("influence", "warm", "influence", "nothing")
-_SAMPLED = replace(DEFAULT_RECIPE, rows=192, held_out_rows=64)
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,6 @@ class NetworkTrial:
     hidden: int
     n: int
     at_rest: bool
-    sampled: bool
     group: str
     removed: int
     way: str
@@ -122,7 +122,6 @@ class NetworkCoverage:
             "group": lambda trial: trial.group,
             "removed": lambda trial: "1" if trial.removed == 1 else "2 to 9" if trial.removed < 10 else "10 or more",
             "way": lambda trial: trial.way,
-            "rows": lambda trial: "sampled" if trial.sampled else "all",
             "network": lambda trial: "at rest" if trial.at_rest else "as trained",
         }
         return tuple(
@@ -178,10 +177,10 @@ def _try_network(index: int, deletions: int, generator: torch.Generator) -> list
     scene = _train_scene(index, generator)
     trials = []
     for turn in range(deletions):
-        way, sampled = _WAYS[(turn + index) % len(_WAYS)], (turn + index) % 5 == 4
+        way = _WAYS[(turn + index) % len(_WAYS)]
         group = "random" if (turn + index // 4) % 2 == 0 else "clustered"
         forgotten = _draw_group(group, scene.data, generator)
-        trials.append(_judge(scene, group, forgotten, way, sampled, generator))
+        trials.append(_judge(scene, group, forgotten, way, generator))
     return trials
 
 
@@ -221,12 +220,9 @@ def _draw_group(group: str, data: Tensor, generator: torch.Generator) -> Tensor:
     return order[:size]
 
 
-def _judge(
-    scene: _Scene, group: str, forgotten: Tensor, way: str, sampled: bool, generator: torch.Generator
-) -> NetworkTrial:
+def _judge(scene: _Scene, group: str, forgotten: Tensor, way: str, generator: torch.Generator) -> NetworkTrial:
     after = _forget(scene, forgotten, way)
-    recipe = _SAMPLED if sampled else DEFAULT_RECIPE
-    certificate = _certify(scene, after, forgotten, recipe)
+    certificate = _certify(scene, after, forgotten)
     energy, constants = frozen_energy(scene.network, scene.posterior, scene.data), certificate.constants
     noise = FrozenNoise(energy.draws, energy.reads)
     drift = after.mean - scene.posterior.mean
@@ -237,7 +233,6 @@ def _judge(
         hidden=scene.network.hidden,
         n=len(scene.data),
         at_rest=scene.at_rest,
-        sampled=sampled,
         group=group,
         removed=len(forgotten),
         way=way,
@@ -257,15 +252,15 @@ def _forget(scene: _Scene, forgotten: Tensor, way: str) -> MeanFieldGaussian:
         if way == "influence":
             return forget_network(*arguments, torch.Generator().manual_seed(1), STEP_ONLY).posterior
         if way == "warm":
-            return descend_small(*arguments, scene.posterior)
+            return descend_retained(*arguments, scene.posterior)
     except NumericalFailure:
         pass
     return scene.posterior
 
 
-def _certify(scene: _Scene, after: MeanFieldGaussian, forgotten: Tensor, recipe: CertificationRecipe) -> Certificate:
+def _certify(scene: _Scene, after: MeanFieldGaussian, forgotten: Tensor) -> Certificate:
     generator = torch.Generator().manual_seed(2)
-    return certify_network(scene.network, scene.posterior, after, scene.data, forgotten, generator, recipe)
+    return certify_network(scene.network, scene.posterior, after, scene.data, forgotten, generator)
 
 
 def _values(key: Callable[[NetworkTrial], object], outcomes: Sequence[NetworkTrial]) -> list[str]:
@@ -287,7 +282,7 @@ def _median_ratio(outcomes: Sequence[NetworkTrial]) -> float | None:
     return ratios[len(ratios) // 2] if ratios else None
 
 
-def _pick(choices: Sequence[int] | Sequence[float], generator: torch.Generator):  # type: ignore[no-untyped-def]
+def _pick(choices: Sequence[Number], generator: torch.Generator) -> Number:
     return choices[int(torch.randint(len(choices), (), generator=generator))]
 
 

@@ -20,7 +20,7 @@ from torch.func import vmap
 
 from ml.models.network import Network
 
-_ITERATIONS, _ITERATIONS_ELSEWHERE = 250, 100
+_ITERATIONS, _ITERATIONS_ELSEWHERE = 200, 80
 
 Energy = Callable[[Tensor], Tensor]
 

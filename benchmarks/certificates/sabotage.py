@@ -5,8 +5,8 @@
     not posterior   draws of another model, twice as wide, half as wide, a set that memorised the forgotten rows:
                     refused against the posterior. They have a law of their own: a policy may ask for that one.
 
-Each trial spoils another set of right draws and forgets two rows, under a policy that only the checks can refuse. The
-right draws are judged as well: a check that refuses everything would pass this test.
+Each trial spoils another set of right draws and forgets two rows, under a policy whose epsilon is met by anything that
+is certified at all. The right draws are judged as well: checks that refuse everything would pass otherwise.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,7 +74,7 @@ class SabotageTrial:
     certified: bool
 
 
-def bench_sabotage(plan: Plan, on_progress: OnProgress) -> dict[str, object]:
+def bench_sabotage(plan: Plan, on_progress: OnProgress) -> dict[str, Any]:
     """Return how many of the sets were certified: in all, and by kind and reference."""
     trials = list(_run_trials(plan, on_progress))
     certified = [trial for trial in trials if trial.certified]

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.paper.bnn import NetworkComparison
 
-TITLES = {"lenet-vi": "Variational inference", "lenet-sgld": "SGLD", "lenet-sghmc": "SGHMC"}
+TITLES = {"vi": "Variational inference", "sgld": "SGLD", "sghmc": "SGHMC"}
 SETS = {
     "forgotten_error": ("forgotten", "tab:red"),
     "retained_error": ("retained", "tab:blue"),
@@ -27,7 +27,7 @@ def draw(comparisons: Mapping[str, Sequence[NetworkComparison]], folder: Path) -
     figure = Figure(figsize=(5.2 * len(comparisons), 4.8), layout="constrained")
     panels = figure.subplots(1, len(comparisons), squeeze=False, sharey=True)[0]
     for panel, (case, seeds) in zip(panels, comparisons.items(), strict=True):
-        panel.set_title(TITLES[case])
+        panel.set_title(TITLES[case.partition("-")[2]])
         panel.set_xlabel("rows forgotten")
         for error, (name, colour) in SETS.items():
             for way, (line, mark) in LINES.items():

@@ -42,7 +42,7 @@ from ml.inference.chains import Chains, sample
 from ml.inference.network_training import train_to_convergence
 from ml.inference.sgld import normal
 from ml.models.network import Network
-from ml.models.network_energy import NetworkEnergy, frozen_draws
+from ml.models.network_energy import NetworkEnergy, can_be_read_whole, frozen_draws
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 
@@ -132,7 +132,10 @@ class Variational:
         drift = _descend(self, removal, after.mean - removal.before.mean, way, retraining)
         return MeanFieldGaussian(removal.before.mean + drift, after.std), {}
 
-    def certify(self, removal: Removal, after: MeanFieldGaussian) -> Certificate:
+    def certify(self, removal: Removal, after: MeanFieldGaussian) -> Certificate | None:
+        """Return None for a network that is too large for an estimate."""
+        if not can_be_read_whole(removal.network, len(removal.data)):
+            return None
         # Not the seed of the step: rows that judge the step must not be the rows it was computed from.
         return certify_network(
             removal.network, removal.before, after, removal.data, removal.forgotten, torch.Generator().manual_seed(2)

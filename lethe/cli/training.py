@@ -39,6 +39,12 @@ def train_ensemble(
     epochs: Annotated[int, typer.Option(min=1, max=1000, help="Passes of a member over its rows.")] = 20,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows in a minibatch.")] = 64,
     learning_rate: Annotated[float, typer.Option(help="First learning rate of Adam.")] = 2e-3,
+    prior_share: Annotated[
+        float | None,
+        typer.Option(
+            max=1, help="Power of the prior in a member's posterior. [default: 1/shards²]", show_default=False
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first member; the others count on from it.")] = 0,
     name: Annotated[str, typer.Option(help="Name of the model in the manifest.")] = "ensemble",
     folder: Annotated[Path, typer.Option("--out", help="Folder for posterior.safetensors and manifest.json.")] = Path(
@@ -54,6 +60,7 @@ def train_ensemble(
     import ml
     from lethe.cli.models import read_owners, read_rows
     from lethe.progress import stages
+    from ml.inference.members import default_prior_share
     from ml.inference.members import train_ensemble as train
     from ml.inference.shards import assign_shards
     from ml.posteriors.ensemble import Recipe
@@ -68,7 +75,7 @@ def train_ensemble(
                 f"{len(owners)} subjects for {len(rows)} rows of family {family}: list one for each row"
             )
         shard = assign_shards(owners, shards, key=secrets.token_bytes(32))
-        recipe = Recipe(epochs, batch_size, learning_rate, prior_share=1 / shards)
+        recipe = Recipe(epochs, batch_size, learning_rate, prior_share or default_prior_share(shards))
         total = sum(recipe.iterations(int(count)) for count in torch.bincount(shard))
         with stages() as bar:
             report = bar("training")

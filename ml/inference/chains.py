@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from ml.errors import InvalidInput, NumericalFailure
+from ml.inference.cyclical import Cyclical
 from ml.inference.diagnostics import Diagnostics, diagnose, evenly_spaced_draws
 from ml.inference.hmc import HMC, Energy
 from ml.inference.laplace import fit_laplace
@@ -138,6 +139,20 @@ SAFE_SGHMC = Chains(
 SAFE_BNN_SGLD = Chains(SGLD(StepSize(0.5, 0.15)), iterations=3_000, burn_in=2_500, thinning=25, batch_size=128, count=2)
 SAFE_BNN_SGHMC = Chains(
     SGHMC(StepSize(0.04, 0.0), friction=0.2), iterations=3_000, burn_in=2_500, thinning=25, batch_size=128, count=2
+)
+# Chains of networks that visit several modes, in four times as many iterations: cycles of 400, of which the first five
+# are burnt in and each later one gives eight draws. The law of the draws is not the posterior: minibatches heat it.
+CYCLICAL_BNN_SGLD = Chains(
+    SGLD(Cyclical(0.4, length=400, exploration=0.5)),
+    iterations=12_000,
+    burn_in=2_000,
+    thinning=25,
+    batch_size=128,
+    count=2,
+)
+CYCLICAL_BNN_SGHMC = replace(
+    CYCLICAL_BNN_SGLD,
+    algorithm=SGHMC(Cyclical(0.1, length=400, exploration=0.5), friction=0.06, symplectic=True),
 )
 
 

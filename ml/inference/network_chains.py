@@ -12,13 +12,14 @@ Costs are counted in row passes: gradients of log p(z | θ) of one row at one θ
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from ml.inference.chains import SAFE_BNN_SGHMC, Chains, OnStep, Sampled, sample
+from ml.inference.chains import CYCLICAL_BNN_SGHMC, Chains, OnStep, Sampled, sample
 from ml.inference.prior_hmc import PriorHMC
 from ml.inference.sgld import normal
 from ml.models.network import Network
@@ -34,17 +35,17 @@ _STEPS = 2.8
 def configure(network: Network, rows: int) -> Chains:
     """Return the chains for a network and its number of rows."""
     if network.parameter_count * rows > _MAX_EXACT:
-        return replace(SAFE_BNN_SGHMC, batch_size=min(rows, SAFE_BNN_SGHMC.batch_size or rows))
+        return replace(CYCLICAL_BNN_SGHMC, batch_size=min(rows, CYCLICAL_BNN_SGHMC.batch_size or rows))
     algorithm = PriorHMC(network.prior_std, steps=_expected_steps(network, rows), tuning=_TUNING)
     return Chains(algorithm, iterations=600, burn_in=_TUNING)
 
 
 def configure_continued(network: Network, rows: int, chains: int, draws_per_chain: int) -> Chains:
-    """Return the settings under which chains go on until each has so many draws, or a few more, after a burn-in."""
+    """Return the settings under which chains go on until each has so many draws after its burn-in."""
     config = configure(network, rows)
-    sampling = config.iterations - config.burn_in
-    iterations = -(-draws_per_chain * sampling // config.draws_per_chain)
-    return replace(config, count=chains, iterations=config.burn_in + iterations)
+    drawn = (iteration for iteration in itertools.count(1) if config.is_draw(iteration))
+    last = next(itertools.islice(drawn, draws_per_chain - 1, None))
+    return replace(config, count=chains, iterations=last)
 
 
 def sample_network(

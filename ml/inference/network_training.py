@@ -20,7 +20,7 @@ from ml.models.tilted_energy import TiltedEnergy
 from ml.posteriors.mean_field import MeanFieldGaussian
 
 OnStep = Callable[[int], None]
-_TO_THE_END = DescentLimits(steps=60, products=1_000, nats=1e-5)
+_TO_THE_END = DescentLimits(rounds=30, products=100, nats=1e-4)
 
 
 def train_to_convergence(
@@ -55,6 +55,6 @@ def converge_means(
     drift = average_descent(energy, generator, descent, on_step)
     if can_be_read_whole(network, len(data)):
         rows = torch.arange(len(data), device=data.device)
-        untilted = TiltedEnergy(energy, rows, len(data), -energy.gradient(torch.zeros_like(drift), rows))
+        untilted = TiltedEnergy(energy, rows, -energy.gradient(torch.zeros_like(drift), rows))
         drift = descend_tilted(untilted, drift, posterior.std, _TO_THE_END).drift
     return MeanFieldGaussian(posterior.mean + drift, posterior.std)

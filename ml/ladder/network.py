@@ -1,11 +1,11 @@
 """Ladder for networks.
 
     influence   one step within a trust region (`ml.forgetting.network`), judged on rows that did not make it
-    warm        descent on the retained rows, from the candidate below or else from the stored posterior: averaged over
-                minibatches, or by Gauss-Newton steps on all rows where these are few
+    warm        descent on all retained rows, from the candidate below or else from the stored posterior
     retrain     training on the retained rows from scratch, until it is at rest: the reference itself
 
 A rung that would cost more than retraining is not tried if the policy allows retraining (`ml.ladder.network_costs`).
+Large networks get no estimate, so only retraining is left for them (`ml.certify.network.certificate`).
 
 There are no Newton steps: on a sample of the rows they continue training instead of forgetting (decision 7).
 
@@ -21,13 +21,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ml.certify.network.certificate import certify_network
+from ml.certify.network.certificate import TOO_LARGE, certify_network
 from ml.certify.network.retrained import certify_retrained_network
 from ml.errors import InvalidInput, NumericalFailure
 from ml.forgetting.network import DEFAULT_RECIPE, forget_network
 from ml.forgetting.retained import retained_positions, retained_rows
-from ml.forgetting.tilted_energy import tilt
-from ml.inference.averaged_descent import SAFE_AVERAGED_DESCENT, AveragedDescent, average_descent
+from ml.inference.averaged_descent import SAFE_AVERAGED_DESCENT, AveragedDescent
 from ml.inference.bayes_by_backprop import SAFE_BNN, BayesByBackprop
 from ml.inference.network_training import train_to_convergence
 from ml.inference.tilted_descent import DescentLimits, descend_tilted
@@ -35,15 +34,15 @@ from ml.ladder.climb import Candidate, OnProgress, OnStep, Outcome, Progress, Ru
 from ml.ladder.network_costs import NetworkCosts, network_costs
 from ml.ladder.policy import Policy
 from ml.models.network import Network
-from ml.models.network_energy import NetworkEnergy, can_be_read_whole, frozen_draws, frozen_energy
+from ml.models.network_energy import can_be_read_whole, frozen_energy
 from ml.models.tilted_energy import TiltedEnergy
 from ml.posteriors.mean_field import MeanFieldGaussian
 from vocabulary.rungs import RungName
 
 # Descent after the step is a rung of its own, for groups of any size.
 STEP_ONLY = replace(DEFAULT_RECIPE, large_share=1.0)
-_SMALL_DESCENT = DescentLimits(steps=30, products=400, nats=1e-4)
-_RETRAINING_SEED, _STEP_SEED, _DESCENT_SEED = 0, 1, 3
+_SMALL_DESCENT = DescentLimits(rounds=20, products=100, nats=1e-4)
+_RETRAINING_SEED, _STEP_SEED = 0, 1
 # Differs from the seeds of the rungs: rows that judge must not be those that a rung used.
 _JUDGING_SEED = 2
 
@@ -82,14 +81,14 @@ def forget(
     return conclude(candidate, records, policy, progress)
 
 
-def descend_small(
+def descend_retained(
     network: Network, before: MeanFieldGaussian, data: Tensor, forgotten: Tensor, start: MeanFieldGaussian
 ) -> MeanFieldGaussian:
     """Return `start` with its means at the minimum of the tilted energy of all retained rows that descent reaches."""
     energy = frozen_energy(network, before, data)
     pull = energy.misfit_gradient(torch.zeros_like(before.mean), forgotten)
     retained = retained_positions(data, forgotten)
-    tilted = TiltedEnergy(energy, retained, len(retained), pull)
+    tilted = TiltedEnergy(energy, retained, pull)
     descent = descend_tilted(tilted, start.mean - before.mean, before.std, _SMALL_DESCENT)
     return MeanFieldGaussian(before.mean + descent.drift, start.std)
 
@@ -117,15 +116,9 @@ class _Ladder:
 
     def warm(self, below: _Weights | None) -> _Weights:
         self._refuse_if_dear("warm")
-        start, total = self.before if below is None else below.posterior, self.descent.iterations
-        if can_be_read_whole(self.network, len(self.data)):
-            after = descend_small(self.network, self.before, self.data, self.forgotten, start)
-            return self._estimated("warm", after, 1, "conjugate gradients")
-        generator = torch.Generator().manual_seed(_DESCENT_SEED)
-        draws = frozen_draws(self.before, DEFAULT_RECIPE.draws, seed=0)
-        energy = tilt(NetworkEnergy(self.network, self.data, draws), start.mean - self.before.mean, self.forgotten)
-        drift = average_descent(energy, generator, self.descent, lambda i: self.progress.report("warm", i / total))
-        return self._estimated("warm", MeanFieldGaussian(start.mean + drift, start.std), total)
+        start = self.before if below is None else below.posterior
+        after = descend_retained(self.network, self.before, self.data, self.forgotten, start)
+        return self._estimated("warm", after, 1, "conjugate gradients")
 
     def retrain(self, _: _Weights | None) -> _Weights:
         total = self.training.iterations + self.descent.iterations
@@ -142,6 +135,8 @@ class _Ladder:
         return Candidate(posterior=posterior, certificate=certificate, steps=total)
 
     def _refuse_if_dear(self, rung: Literal["influence", "warm"]) -> None:
+        if not can_be_read_whole(self.network, len(self.data)):
+            raise NumericalFailure(TOO_LARGE)
         times = 0.0 if self.costs is None else self.costs.relative(rung)
         if times > 1:
             raise NumericalFailure(f"it would take about {times:.1f} times as long as retraining, and was not tried")

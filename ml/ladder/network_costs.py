@@ -2,7 +2,8 @@
 
 The unit is the work of one parameter for one row. A pass forward and backward over r rows costs r·p, and as much as
 `_PASS` units besides, which is what a small pass takes on one core: a minibatch of 128 rows of a perceptron of 400
-parameters took as long as 3,000 rows more in a large pass. A product with the curvature matrix is two passes.
+parameters took as long as 3,000 rows more in a large pass. A product with the curvature matrix is two passes, a round
+of descent about 18.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from ml.forgetting.network import DEFAULT_RECIPE as STEP
 from ml.inference.averaged_descent import AveragedDescent
 from ml.inference.bayes_by_backprop import BayesByBackprop
 from ml.models.network import Network
-from ml.models.network_energy import can_be_read_whole, default_reads
+from ml.models.network_energy import default_reads
 
 _PASS = 1e6
 _TYPICAL = 0.5  # share of the products that are allowed which a certificate or step takes
-_JUDGING_PASSES = 8
+_JUDGING_PASSES, _ROUND_PASSES = 8, 18
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,11 @@ def network_costs(
     def work(passes: float, rows_of_a_pass: int) -> float:
         return passes * (rows_of_a_pass * network.parameter_count + _PASS)
 
-    whole, reads = can_be_read_whole(network, rows), default_reads(rows)
-    read = rows if whole or rows < 2 * CERTIFICATION.rows else CERTIFICATION.rows
-    products = 2 * _TYPICAL * CERTIFICATION.max_products
-    certificate = work(products, read * reads) + work(_JUDGING_PASSES, min(rows, CERTIFICATION.held_out_rows))
+    readings = rows * default_reads(rows)
+    products = 2 * CERTIFICATION.max_products + _TYPICAL * _ROUND_PASSES * CERTIFICATION.max_rounds
+    certificate = work(products, readings)
     sampled = STEP.sample_size(forgotten, max(1, rows - forgotten))
     step = work(2 * _TYPICAL * STEP.max_products + _JUDGING_PASSES, sampled)
     averaged = work(descent.iterations, descent.batch_size)
-    warm = work(products, read * reads) if whole else averaged
     trained = work(training.iterations, training.batch_size * training.draws)
-    return NetworkCosts(step + certificate, warm + certificate, trained + averaged)
+    return NetworkCosts(step + certificate, 2 * certificate, trained + averaged)

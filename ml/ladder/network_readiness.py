@@ -3,7 +3,9 @@
     residual           gradient that training left, beside `residual_of_a_row`: that of a single row
     could_fall         nats by which the energy falls in a few more trainings, with its standard error
     epsilon_in_reach   estimate for one random row that was forgotten and thrown away; infinite if it got none
-    epsilon_of_ten     the same for ten rows; small networks only
+    epsilon_of_ten     the same for ten rows, unless that is more than a twentieth of all
+
+A network that is too large for estimates is told so. That is a finding and not advice: retraining is its way to forget.
 
 A network is ready if the restarts find nothing lower than the policy's epsilon would notice. Where the sampling error
 of the fall is larger than epsilon this cannot be told, and the findings say so.
@@ -17,6 +19,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ml.certify.network.certificate import TOO_LARGE
 from ml.certify.network.could_fall import NORMAL_95, RESTARTS, CouldFall, could_fall
 from ml.certify.network.rest import measure_rest
 from ml.certify.readiness import POLISH, Readiness
@@ -45,7 +48,9 @@ def check_network(
     """
     noticed = epsilon or DEFAULT_EPSILON
     numbers, fall = measure_rest(network, posterior, data), could_fall(network, posterior, data)
-    rehearsed = _rehearse_groups(network, posterior, data, noticed)
+    small = can_be_read_whole(network, len(data))
+    rehearsed = _rehearse_groups(network, posterior, data, noticed) if small else {}
+    in_reach = rehearsed.get(_FEW, math.inf)
     rows_pulling = numbers["residual"] / numbers["residual_of_a_row"]
     findings = [
         f"the gradient left by training is {numbers['residual']:.2g} in the natural metric, as large as that of "
@@ -58,7 +63,7 @@ def check_network(
             f"whether more than {noticed:.2g} nats can be gained cannot be told: sampling moves the fall by "
             f"{_margin(fall):.2g}"
         )
-    findings += [_describe(size, reached, noticed) for size, reached in rehearsed.items()]
+    findings += [_describe(size, reached, noticed) for size, reached in rehearsed.items()] if small else [TOO_LARGE]
     advice = []
     if rows_pulling > _MAX_RESIDUAL_SHARE * len(data):
         advice.append(f"training has not converged, and forgetting does not correct that: {POLISH}")
@@ -66,14 +71,14 @@ def check_network(
         advice.append(
             f"the energy can still fall by {fall.nats:.2g} nats: train means and widths longer, and register the result"
         )
-    if rehearsed[_FEW] > noticed:
+    if small and in_reach > noticed:
         advice.append(
             f"deletions will have to retrain the model: {POLISH}, choose a smooth activation, or allow a larger epsilon"
         )
-    numbers |= {"could_fall": fall.nats, "could_fall_error": fall.standard_error, "epsilon_in_reach": rehearsed[_FEW]}
+    numbers |= {"could_fall": fall.nats, "could_fall_error": fall.standard_error, "epsilon_in_reach": in_reach}
     if _SEVERAL in rehearsed:
         numbers["epsilon_of_ten"] = rehearsed[_SEVERAL]
-    levels: tuple[Level, ...] = ("estimated",) if math.isfinite(rehearsed[_FEW]) else ()
+    levels: tuple[Level, ...] = ("estimated",) if math.isfinite(in_reach) else ()
     return Readiness(levels, math.nan, numbers, tuple(findings), tuple(advice))
 
 
@@ -82,11 +87,9 @@ def _margin(fall: CouldFall) -> float:
 
 
 def _rehearse_groups(network: Network, posterior: MeanFieldGaussian, data: Tensor, epsilon: float) -> dict[int, float]:
-    """Return the estimate for each group size: one row, and ten where that is cheap."""
-    small = can_be_read_whole(network, len(data))
-    sizes = [_FEW, _SEVERAL] if small and _LARGEST_SHARE * len(data) >= _SEVERAL else [_FEW]
-    # A descent by minibatches takes a large part of the time of retraining.
-    policy = replace(_BELOW_RETRAINING, epsilon=epsilon, rungs=("influence", "warm") if small else ("influence",))
+    """Return the estimate for each group size."""
+    sizes = [_FEW, _SEVERAL] if _LARGEST_SHARE * len(data) >= _SEVERAL else [_FEW]
+    policy = replace(_BELOW_RETRAINING, epsilon=epsilon)
     return {size: _rehearse(network, posterior, data, size, policy) for size in sizes}
 
 

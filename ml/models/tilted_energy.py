@@ -1,11 +1,10 @@
-"""The tilted energy of a network itself, over all retained rows or a sample of them.
+"""The tilted energy of a network itself, over the retained rows.
 
-    F̃(Δ) = n/s Σ_s h(Δ, z) + f(Δ) - (n/s Σ_s ∇h(0, z) + ∇f(0) + g)ᵀΔ        g = Σ_{z∈S'} ∇h(0, z)
+    F̃(Δ) = F(Δ, R) - (∇F(0, R) + g)ᵀΔ        g = Σ_{z∈S'} ∇h(0, z)
 
-h, f and Δ are those of `ml.models.network_energy`, s rows stand for the n retained ones, and S' are the forgotten rows.
-The slope of F̃ at Δ = 0 is -g on every sample: what training left over of its slope is no row's influence. The rows of
-all draws are evaluated together, padded to equal numbers, which is many times faster than draw by draw on small
-networks.
+F, h and Δ are those of `ml.models.network_energy`, and S' are the forgotten rows. The slope of F̃ at Δ = 0 is -g: what
+training left over of its slope is no row's influence. The rows of all draws are evaluated together, padded to equal
+numbers, which is many times faster than draw by draw on small networks.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _INPUTS_AT_ONCE, _ROWS_AT_ONCE = 1 << 20, 1 << 14  # of one block, which bounds 
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """Some draws, and as many rows for each: positions among the sampled rows, and 0 where a draw has run out."""
+    """Some draws, and as many rows for each: positions among the rows, and 0 where a draw has run out."""
 
     draws: Tensor  # (k,)
     positions: Tensor  # (k, l)
@@ -37,40 +36,31 @@ class _Block:
 
 @dataclass(frozen=True, eq=False)
 class TiltedEnergy:
-    """F̃ over `rows`, which stand for `total` rows. `pull` is g."""
+    """F̃ over `rows`. `pull` is g."""
 
     energy: NetworkEnergy
     rows: Tensor
-    total: int
     pull: Tensor
-
-    @property
-    def weight(self) -> float:
-        """n/s."""
-        return self.total / len(self.rows)
 
     def rounding(self) -> float:
         """Return how far rounding may move the difference of two values of F̃, with errors of rows that add up."""
         precision = torch.finfo(self.energy.data.dtype).eps
-        return _OPERATIONS * precision * self.weight * float(self.row_misfits(torch.zeros_like(self.pull)).sum())
+        return _OPERATIONS * precision * self._misfit(torch.zeros_like(self.pull))
 
     def value(self, drift: Tensor) -> float:
-        misfit = self.weight * float(self.row_misfits(drift).sum())
+        misfit = self._misfit(drift)
         return misfit + self.energy.prior_energy(drift) - float(self._slope.dot(drift))
 
     def gradient(self, drift: Tensor) -> Tensor:
-        return self._slope_without_pull(drift) - self._slope
+        return self.value_and_gradient(drift)[1]
 
-    def row_misfits(self, drift: Tensor) -> Tensor:
-        """Return h(Δ, z) of each row, in float64."""
-        total = torch.zeros(len(self.rows), dtype=torch.float64, device=self.rows.device)
-        with torch.no_grad():
-            for block in self._blocks:
-                total.index_add_(0, block.positions.flatten(), self._misfits(block, drift).double().flatten())
-        return total
+    def value_and_gradient(self, drift: Tensor) -> tuple[float, Tensor]:
+        misfit, slope = self._misfit_and_slope(drift)
+        value = misfit + self.energy.prior_energy(drift) - float(self._slope.dot(drift))
+        return value, slope + self.energy.prior_gradient(drift) - self._slope
 
     def curvature(self, drift: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return v ↦ Av, A = n/s Σ_s Jᵀ(diag p - ppᵀ)J + ∇²f the Gauss-Newton matrix at Δ."""
+        """Return v ↦ Av, A = Σ Jᵀ(diag p - ppᵀ)J + ∇²f the Gauss-Newton matrix at Δ."""
         at = drift.to(self.energy.data.dtype)
         outputs = [functools.partial(self._logits, block) for block in self._blocks]
         pull_backs = [_pull_back(part, at) for part in outputs]
@@ -81,39 +71,27 @@ class TiltedEnergy:
                 change = _change(part, at, direction)
                 centred = change - (p * change).sum(2, keepdim=True)
                 total += pull_back(block.weights.unsqueeze(2) * p * centred)[0]
-            return self.weight * total + vector / self.energy.network.prior_std**2
+            return total + vector / self.energy.network.prior_std**2
 
         return product
 
-    def standard_error(self, values: Tensor) -> float:
-        """Return the standard error of n/s Σ_s values as an estimate over all rows; 0 if no row was left out."""
-        unsampled_share = 1 - len(values) / self.total
-        if unsampled_share <= 0:
-            return 0.0
-        return self.total * float(values.std()) * math.sqrt(unsampled_share / len(values))
-
-    def on(self, rows: Tensor) -> TiltedEnergy:
-        """Return the same energy over other rows."""
-        return TiltedEnergy(self.energy, rows, self.total, self.pull)
-
-    def row_values(self, drift: Tensor) -> Tensor:
-        """Return h(Δ, z) - ∇h(0, z)ᵀΔ of each row: what it adds to F̃."""
-        slopes = torch.zeros(len(self.rows), dtype=torch.float64, device=self.rows.device)
-        origin = torch.zeros_like(drift, dtype=self.energy.data.dtype)
-        for block in self._blocks:
-            change = _change(functools.partial(self._misfits, block), origin, drift.to(origin.dtype))
-            slopes.index_add_(0, block.positions.flatten(), change.double().flatten())
-        return self.row_misfits(drift) - slopes
-
     @functools.cached_property
     def _slope(self) -> Tensor:
-        return self._slope_without_pull(torch.zeros_like(self.pull)) + self.pull
+        origin = torch.zeros_like(self.pull)
+        return self._misfit_and_slope(origin)[1] + self.energy.prior_gradient(origin) + self.pull
 
-    def _slope_without_pull(self, drift: Tensor) -> Tensor:
-        at, total = drift.to(self.energy.data.dtype, copy=True).requires_grad_(), torch.zeros_like(drift)
+    def _misfit(self, drift: Tensor) -> float:
+        with torch.no_grad():
+            return sum(float(self._misfits(block, drift).double().sum()) for block in self._blocks)
+
+    def _misfit_and_slope(self, drift: Tensor) -> tuple[float, Tensor]:
+        """Return Σ h(Δ, z) and its gradient."""
+        at, slope, misfit = drift.to(self.energy.data.dtype, copy=True).requires_grad_(), torch.zeros_like(drift), 0.0
         for block in self._blocks:
-            total += torch.autograd.grad(self._misfits(block, at).sum(), at)[0]
-        return self.weight * total + self.energy.prior_gradient(drift)
+            misfits = self._misfits(block, at)
+            misfit += float(misfits.detach().double().sum())
+            slope += torch.autograd.grad(misfits.sum(), at)[0]
+        return misfit, slope
 
     def _misfits(self, block: _Block, drift: Tensor) -> Tensor:
         logits = self._logits(block, drift.to(self.energy.data.dtype))

@@ -23,8 +23,8 @@ from vocabulary.posterior_kinds import MAX_EPOCHS, POSTERIOR_TENSORS
 class Recipe:
     """How a member is trained: passes over its rows, rows in a minibatch, first learning rate of Adam.
 
-    `prior_share` is the power of the prior in a member's posterior. At 1/K the members share one prior, as their rows
-    are shares of the data (S. Scott et al., 2016), and each row weighs against it as in a single network.
+    `prior_share` is the power of the prior in a member's posterior. At 1/K the members share one prior as they share
+    the rows (S. Scott et al., 2016).
     """
 
     epochs: int

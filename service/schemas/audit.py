@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from service.store.certificates.listing import CertifiedBound, ModelBounds
 from service.store.deletions.summaries import Summary
 from vocabulary.certificate import CertificatePredicate
+from vocabulary.references import Reference
 
 
 class BoundOut(BaseModel):
@@ -20,11 +21,14 @@ class BoundOut(BaseModel):
     model_id: uuid.UUID
     epsilon: float | None = Field(
         description="Upper bound of KL(published ‖ reference) in nats; for an estimate, the upper end of its interval. "
-        "For an estimated network it is the excess of a divergence, which the certificate's `direction` names. Null if "
-        "the model was destroyed: then there is nothing to bound."
+        "For an estimated variational network it is the excess of a divergence, which the certificate's `direction` "
+        "names. Null if the model was destroyed: then there is nothing to bound."
     )
     epsilon_reverse: float | None = Field(description="Bound of the other direction; null if it is not computed.")
     level: str = Field(description="Level of the bound, or `destroyed`.")
+    reference_kind: Reference | None = Field(
+        description="Of samples: `posterior`, or the weaker `stored draws`. Null for other posteriors."
+    )
     interval: tuple[float, float] | None = Field(description="95 % confidence interval of an estimate.")
     rung: str | None = Field(description="Rung whose result was published; null if the model was destroyed.")
     solver: str | None
@@ -95,6 +99,7 @@ def bound_out(bound: CertifiedBound) -> BoundOut:
         epsilon=certificate.epsilon,
         epsilon_reverse=signed.epsilon_reverse if signed else None,
         level=certificate.level,
+        reference_kind=signed.reference_kind if signed else None,
         interval=signed.interval if signed else None,
         rung=rung.name if rung else None,
         solver=rung.solver if rung else None,

@@ -11,7 +11,23 @@ from benchmarks.commands import _results_folder, bench, paper
 @pytest.mark.parametrize(
     ("app", "names"),
     [
-        (bench, {"forget", "solve", "certify", "coverage", "audit", "listing", "intake", "drain", "log"}),
+        (
+            bench,
+            {
+                "forget",
+                "solve",
+                "shards",
+                "certify",
+                "coverage",
+                "sabotage",
+                "sequence",
+                "audit",
+                "listing",
+                "intake",
+                "drain",
+                "log",
+            },
+        ),
         (paper, {"gmm", "bnn"}),
     ],
 )
@@ -25,4 +41,5 @@ def test_every_command_has_a_help_text(app: object, names: set[str]) -> None:
 
 
 def test_quick_results_never_mix_with_full_results() -> None:
-    assert _results_folder(Path("results"), quick=True) != _results_folder(Path("results"), quick=False)
+    folders = {_results_folder(Path("results"), form) for form in (None, "short", "quick", "digits")}
+    assert len(folders) == 4

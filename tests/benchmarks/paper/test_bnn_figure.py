@@ -19,5 +19,5 @@ def test_the_figure_has_a_panel_per_method_and_a_curve_per_set_and_way(tmp_path:
     drawing = svg.read_text(encoding="utf-8")
     assert drawing.count('id="axes_') == 2
     assert drawing.count("FillBetweenPolyCollection_") == 2 * 3 * 4
-    for text in (TITLES["lenet-vi"], TITLES["lenet-sgld"], "forgotten, ours", "test, retrained (target)"):
+    for text in (TITLES["vi"], TITLES["sgld"], "forgotten, ours", "test, retrained (target)"):
         assert f"<!-- {text} -->" in drawing

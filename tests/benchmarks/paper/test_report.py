@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.paper import gmm, network_methods
+from benchmarks.paper import bnn, gmm, network_methods
 from lethe.cli.main import app
 
 
@@ -29,7 +30,9 @@ def test_results_and_figures_are_kept_and_not_run_again(tmp_path: Path, monkeypa
 
 
 @pytest.mark.usefixtures("tiny_networks")
-def test_networks_are_trained_once_and_shown_in_two_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_are_trained_once_and_shown_beside_their_controls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     command = ["paper", "bnn", "--quick", "--case", "lenet-vi", "--removed", "5,20", "--out", str(tmp_path)]
     first = CliRunner().invoke(app, command)
     assert first.exit_code == 0, first.output
@@ -38,11 +41,23 @@ def test_networks_are_trained_once_and_shown_in_two_tables(tmp_path: Path, monke
     }
     assert (tmp_path / "quick" / "bnn.svg").exists()
     assert "retrained again" in first.stdout
+    assert "control of descent" in first.stdout
+    assert "with nothing removed" in first.stdout
     assert "nats)" in first.stdout or "(refused)" in first.stdout
     monkeypatch.setattr(network_methods.Variational, "train", None)  # which would fail if it were called again
     again = CliRunner().invoke(app, command)
     assert again.exit_code == 0, again.output
     assert again.stdout == first.stdout
+
+
+def test_a_perceptron_on_digits_stands_in_for_lenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = replace(bnn.QUICK, sgld=replace(bnn.QUICK.sgld, iterations=30, burn_in=20, thinning=1), num_terms=2)
+    monkeypatch.setattr(bnn, "DIGITS", tiny)
+    command = ["paper", "bnn", "--digits", "--case", "mlp-sgld", "--removed", "5", "--out", str(tmp_path)]
+    outcome = CliRunner().invoke(app, command)
+    assert outcome.exit_code == 0, outcome.output
+    assert (tmp_path / "digits" / "mlp-sgld-removed5-seed0.json").exists()
+    assert "not taken: " in outcome.stdout  # of descent, beside chains of thirty steps
 
 
 def test_an_unknown_method_or_size_is_refused_before_any_work(tmp_path: Path) -> None:

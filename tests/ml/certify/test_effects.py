@@ -63,6 +63,11 @@ def test_the_attack_on_an_ensemble_is_on_the_mean_of_its_predictions() -> None:
     assert [release.advantage for release in effects.release] == [0.0] * len(effects.release) != []
     chances = predict(TINY, after, data[3:, :-1]).gather(1, data[3:, -1:].long()).log().sort(0).values
     assert effects.membership.after.retained_quantiles[-1] == pytest.approx(float(chances[-1]))
+    space = effects.function_space
+    assert space is not None
+    assert space.draws_after == len(after.members)
+    chances_of_forgotten = predict(TINY, after, data[:3, :-1]).gather(1, data[:3, -1:].long())
+    assert space.forgotten.label_after == pytest.approx(float(chances_of_forgotten.mean()))
 
 
 def test_samples_have_the_effects_of_the_posterior_they_were_drawn_from() -> None:

@@ -2,13 +2,24 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from ml.errors import InvalidInput
 from ml.inference import chains
-from ml.inference.chains import SAFE_BNN_SGHMC, SAFE_BNN_SGLD, Chains, sample
+from ml.inference.chains import (
+    CYCLICAL_BNN_SGHMC,
+    CYCLICAL_BNN_SGLD,
+    SAFE_BNN_SGHMC,
+    SAFE_BNN_SGLD,
+    Chains,
+    sample,
+)
+from ml.inference.hmc import HMC
+from ml.inference.prior_hmc import PriorHMC
 from ml.inference.sgld import SGLD, StepSize
 from tests.ml.networks import SmallConvolutional
 
@@ -86,3 +97,35 @@ def test_the_safe_defaults_for_networks_learn_and_warn(monkeypatch: pytest.Monke
     assert error_rate(sampled.sample_set.samples) < 0.1
     assert sampled.diagnostics.warning is not None
     assert "the chains disagree" in sampled.diagnostics.warning
+
+
+@pytest.mark.parametrize("config", [CYCLICAL_BNN_SGLD, CYCLICAL_BNN_SGHMC], ids=["sgld", "sghmc"])
+def test_cyclical_chains_learn_and_give_eight_draws_a_cycle(monkeypatch: pytest.MonkeyPatch, config: Chains) -> None:
+    assert config.draws_per_chain == 8 * (config.iterations - config.burn_in) / 400
+    monkeypatch.setattr(chains, "_MAX_BATCHED_PARAMETERS", 0)
+    data = images(400)
+    starts = torch.stack([CONVOLUTIONAL.initial(chain).mean for chain in range(2)])
+    short = dataclasses.replace(config, iterations=400, burn_in=0)
+    draws = sample(CONVOLUTIONAL, data, starts, short, seed(0)).sample_set.samples
+    assert draws.shape == (16, CONVOLUTIONAL.parameter_count)
+    errors = [(CONVOLUTIONAL.outputs(theta, data).argmax(1) != data[:, -1]).double().mean() for theta in draws]
+    assert max(float(error) for error in errors) < 0.1
+
+
+def test_each_chain_may_have_a_start_of_its_own() -> None:
+    starts = torch.randn(3, CONVOLUTIONAL.parameter_count, generator=seed(1), dtype=torch.float64)
+    still = Chains(SGLD(StepSize(1e-18, 0.0)), iterations=4, burn_in=0, batch_size=5, count=3)
+    draws = sample(CONVOLUTIONAL, images(10), starts, still, seed(0)).sample_set.samples
+    assert torch.allclose(draws, starts.repeat_interleave(4, 0), rtol=0, atol=1e-6)
+    with pytest.raises(InvalidInput, match="one for each of the 3 chains"):
+        sample(CONVOLUTIONAL, images(10), starts[:2], still, seed(0))
+    exact = dataclasses.replace(still, algorithm=HMC(2, 0), batch_size=None, preconditioned=True)
+    with pytest.raises(InvalidInput, match="around one mode"):
+        sample(CONVOLUTIONAL, images(10), starts, exact, seed(0))
+
+
+@pytest.mark.parametrize("change", [{"batch_size": 5}, {"preconditioned": True}, {"burn_in": 1}])
+def test_hmc_in_units_of_the_prior_needs_every_row_and_its_tuning(change: dict[str, Any]) -> None:
+    config = Chains(PriorHMC(0.5, steps=2, tuning=3), iterations=20, burn_in=3)
+    with pytest.raises(InvalidInput, match=r"PriorHMC reads every row|raise burn_in"):
+        dataclasses.replace(config, **change)

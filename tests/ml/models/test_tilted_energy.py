@@ -23,7 +23,7 @@ def energy(request: pytest.FixtureRequest) -> NetworkEnergy:
 
 @pytest.fixture
 def tilted(energy: NetworkEnergy) -> TiltedEnergy:
-    return TiltedEnergy(energy, RETAINED, len(RETAINED), energy.misfit_gradient(zero(), FORGOTTEN))
+    return TiltedEnergy(energy, RETAINED, energy.misfit_gradient(zero(), FORGOTTEN))
 
 
 def zero() -> Tensor:
@@ -32,8 +32,6 @@ def zero() -> Tensor:
 
 def test_its_slope_at_the_posterior_is_minus_the_pull_of_the_forgotten_rows(tilted: TiltedEnergy) -> None:
     assert torch.allclose(tilted.gradient(zero()), -tilted.pull, atol=1e-11)
-    sampled = tilted.on(RETAINED[:20])
-    assert torch.allclose(sampled.gradient(zero()), -tilted.pull, atol=1e-11)
 
 
 def test_values_and_gradients_are_those_of_the_retained_energy_less_its_tilt(
@@ -47,14 +45,6 @@ def test_values_and_gradients_are_those_of_the_retained_energy_less_its_tilt(
 
     assert tilted.value(drift) - tilted.value(zero()) == pytest.approx(expected(drift) - expected(zero()), abs=1e-10)
     assert torch.allclose(tilted.gradient(drift), energy.gradient(drift, RETAINED) - slope, atol=1e-10)
-
-
-def test_values_of_rows_add_up_to_the_energy_without_prior_and_pull(tilted: TiltedEnergy) -> None:
-    drift = 0.1 * random_theta(TINY, 3)
-    rows = float((tilted.row_values(drift) - tilted.row_values(zero())).sum())
-    prior = tilted.energy.prior_energy(drift) - tilted.energy.prior_energy(zero())
-    prior -= float((tilted.energy.prior_gradient(zero()) + tilted.pull).dot(drift))
-    assert tilted.value(drift) - tilted.value(zero()) == pytest.approx(rows + prior, abs=1e-10)
 
 
 def test_the_curvature_is_the_gauss_newton_matrix_at_the_drift(tilted: TiltedEnergy, energy: NetworkEnergy) -> None:
@@ -72,21 +62,14 @@ def test_blocks_bound_memory_and_change_nothing(tilted: TiltedEnergy, monkeypatc
     drift = 0.1 * random_theta(TINY, 3)
     whole = tilted.gradient(drift)
     monkeypatch.setattr(tilted_energy, "_ROWS_AT_ONCE", 8)
-    in_blocks = TiltedEnergy(tilted.energy, tilted.rows, tilted.total, tilted.pull)
+    in_blocks = TiltedEnergy(tilted.energy, tilted.rows, tilted.pull)
     assert torch.allclose(in_blocks.gradient(drift), whole, rtol=1e-11, atol=1e-11)
     assert len(in_blocks._blocks) > len(tilted._blocks)
 
 
-def test_only_a_sample_has_a_standard_error(tilted: TiltedEnergy) -> None:
-    assert tilted.standard_error(torch.randn(len(RETAINED))) == 0
-    values = torch.arange(11.0)
-    expected = 55 * float(values.std()) * (44 / 55 / 11) ** 0.5
-    assert tilted.on(RETAINED[:11]).standard_error(values) == pytest.approx(expected)
-
-
 def test_rounding_is_that_of_the_precision_of_the_rows(tilted: TiltedEnergy) -> None:
     coarse = NetworkEnergy(TINY, tilted.energy.data.float(), tilted.energy.draws, tilted.energy.reads)
-    single = TiltedEnergy(coarse, tilted.rows, tilted.total, tilted.pull)
+    single = TiltedEnergy(coarse, tilted.rows, tilted.pull)
     drift = 0.1 * random_theta(TINY, 3)
     error = abs(single.value(drift) - single.value(zero()) - (tilted.value(drift) - tilted.value(zero())))
     assert 1e-13 < tilted.rounding() < 1e-10

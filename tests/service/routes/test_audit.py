@@ -29,7 +29,7 @@ def test_operators_and_auditors_only(api: Api, path: str) -> None:
 
 def test_a_bound_repeats_the_signed_values(api: Api, settings: Settings, database: Database) -> None:
     model_id = samples.register_sample(settings, database, seconds=60)
-    stated = {"epsilon_reverse": None, "interval": [1e-9, 1e-8]}
+    stated = {"epsilon_reverse": None, "interval": [1e-9, 1e-8], "reference_kind": "posterior"}
     certificate_id = publish_sample(settings, database, model_id, 1, 1e-8, **stated)
     with database.reading() as session:
         certificate = session.get_one(Certificate, certificate_id)
@@ -43,12 +43,13 @@ def test_a_bound_repeats_the_signed_values(api: Api, settings: Settings, databas
         "epsilon": 1e-8,
         "epsilon_reverse": None,
         "level": "proved",
+        "reference_kind": "posterior",
         "interval": [1e-9, 1e-8],
         "rung": "newton",
         "solver": "cholesky",
         "records_before": 40,
         "records_after": 36,
-        "policy": {"epsilon": 1e-6, "level": "proved", "rungs": samples.RUNGS, "seconds": 60},
+        "policy": {"epsilon": 1e-6, "level": "proved", "rungs": samples.RUNGS, "seconds": 60, **samples.REFERENCE},
     }
     expected = {"received_at": deletion.received_at, "issued_at": certificate.issued_at}
     for name, timestamp in expected.items():

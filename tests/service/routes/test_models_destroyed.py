@@ -66,7 +66,7 @@ def test_auditors_see_its_certificate_without_a_bound(api: Api, settings: Settin
     model_id, certificate_id = destroy_sample(settings, database)
     (bound,) = api.call(Role.AUDITOR, "GET", "/api/v1/audit/bounds?level=destroyed").json()["items"]
     assert (bound["certificate_id"], bound["level"]) == (str(certificate_id), "destroyed")
-    absent = ("epsilon", "epsilon_reverse", "interval", "rung", "solver", "policy")
+    absent = ("epsilon", "epsilon_reverse", "reference_kind", "interval", "rung", "solver", "policy")
     assert [bound[name] for name in absent] == [None] * len(absent)
     assert (bound["records_before"], bound["records_after"]) == (40, 0)
     assert api.call(Role.AUDITOR, "GET", "/api/v1/audit/bounds?level=proved").json()["items"] == []

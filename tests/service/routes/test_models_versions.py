@@ -19,7 +19,13 @@ from tests.service.conftest import Api
 from tests.service.routes.test_jobs import UNKNOWN, claim, publish_sample
 
 PATH = "/api/v1/models"
-POLICY = {"epsilon": 1e-3, "level": "estimated", "rungs": ["influence", "retrain"], "seconds": 60.0}
+POLICY = {
+    "epsilon": 1e-3,
+    "level": "estimated",
+    "rungs": ["influence", "retrain"],
+    "seconds": 60.0,
+    "reference": "posterior",
+}
 E, O, A, C = Role.ENGINEER, Role.OPERATOR, Role.AUDITOR, Role.COMPLIANCE  # noqa: E741
 
 

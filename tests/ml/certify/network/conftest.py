@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.func import jacrev, vmap
 
-from ml.certify.network.sample import NetworkSample
 from ml.models.network import Dense, Layer, Network, identity
 from ml.models.network_energy import NetworkEnergy, frozen_draws
+from ml.models.tilted_energy import TiltedEnergy
 from ml.posteriors.mean_field import MeanFieldGaussian
-from tests.ml.networks import OneLayer, learnable_rows, minimised
+from tests.ml.networks import learnable_rows, minimised
 
 DRAWS, GROUPS = 4, 20
 
@@ -42,19 +42,21 @@ class Trained:
 
     @functools.cached_property
     def energy(self) -> NetworkEnergy:
-        return NetworkEnergy(self.network, self.data, frozen_draws(self.posterior, DRAWS, seed=0))
+        return NetworkEnergy(self.network, self.data, frozen_draws(self.posterior, DRAWS, seed=0), DRAWS)
 
     @functools.cached_property
     def row_curvatures(self) -> Tensor:
-        """Jᵀ(diag p - ppᵀ)J of each row at its own draw: (n, p, p)."""
+        """Jᵀ(diag p - ppᵀ)J of each row, averaged over the draws: (n, p, p)."""
 
         def logits(theta: Tensor, row: Tensor) -> Tensor:
             return self.network.outputs(theta, row.unsqueeze(0)).squeeze(0)
 
-        thetas = self.energy.draws[torch.arange(len(self.data)) % DRAWS]
-        jacobians = vmap(jacrev(logits))(thetas, self.data)
-        p = vmap(logits)(thetas, self.data).softmax(1)
-        return jacobians.mT @ (torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)) @ jacobians
+        def curvatures(theta: Tensor) -> Tensor:
+            jacobians = vmap(jacrev(logits), (None, 0))(theta, self.data)
+            p = vmap(logits, (None, 0))(theta, self.data).softmax(1)
+            return jacobians.mT @ (torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)) @ jacobians
+
+        return torch.stack([curvatures(theta) for theta in self.energy.draws]).mean(0)
 
     def case(self, forgotten: Tensor) -> Case:
         retained = torch.ones(len(self.data), dtype=torch.bool)
@@ -90,14 +92,31 @@ class Case:
         """‖r‖ in units of 1/σ."""
         return float((self.trained.posterior.std * (self.curvature @ drift - self.pull)).norm())
 
-    def sample(self, rows: Tensor) -> NetworkSample:
-        return NetworkSample(self.trained.energy, rows, len(self.retained))
+    @functools.cached_property
+    def tilted(self) -> TiltedEnergy:
+        return TiltedEnergy(self.trained.energy, self.retained, self.pull)
+
+    @functools.cached_property
+    def own_step(self) -> Tensor:
+        """Where torch's own optimiser ends from the posterior before, which is at rest."""
+        return minimised(self.trained.energy, self.retained)
+
+    @functools.cached_property
+    def lowest(self) -> float:
+        return self.tilted.value(self.own_step)
+
+    def own_excess(self, drift: Tensor) -> float:
+        return self.tilted.value(drift) - self.lowest
+
+    def own_gradient(self, drift: Tensor) -> float:
+        """‖∇F̃‖ in units of 1/σ."""
+        return float((self.trained.posterior.std * self.tilted.gradient(drift)).norm())
 
 
 def train(network: Network, n: int) -> Trained:
     data = learnable_rows(network, n)
     start = MeanFieldGaussian(network.initial(seed=4).mean, torch.full((network.parameter_count,), 0.05).double())
-    drift = minimised(NetworkEnergy(network, data, frozen_draws(start, DRAWS, seed=0)), torch.arange(n))
+    drift = minimised(NetworkEnergy(network, data, frozen_draws(start, DRAWS, seed=0), DRAWS), torch.arange(n))
     return Trained(network, data, MeanFieldGaussian(start.mean + drift, start.std))
 
 
@@ -118,9 +137,3 @@ def smooth() -> Trained:
 @pytest.fixture(scope="session")
 def cases(smooth: Trained) -> list[Case]:
     return [smooth.case(group) for group in groups(1_000)]
-
-
-@pytest.fixture(scope="session")
-def one_layer() -> Trained:
-    """Its logits are linear: only the third derivative of softmax separates it from its linearisation."""
-    return train(OneLayer(), 200)

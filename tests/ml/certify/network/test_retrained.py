@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from ml.certify.network.readiness import measure_rest
+from ml.certify.network.rest import measure_rest
 from ml.certify.network.retrained import certify_retrained_network
 from tests.ml.networks import TINY, learnable_rows
 
