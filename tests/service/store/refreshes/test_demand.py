@@ -7,10 +7,11 @@ from sqlalchemy import update
 
 from service.settings import Settings
 from service.store.batches.lifecycle import ClaimTerms, claim_batch
+from service.store.batches.parts import add_parts
 from service.store.database import Database
 from service.store.refreshes.demand import UNSERVED, devices_in_demand, is_in_demand
 from service.store.states import Device
-from service.store.tables import Batch, DeletionTarget, Model, now
+from service.store.tables import Batch, BatchPart, DeletionTarget, Model, now
 from tests import samples
 
 
@@ -43,6 +44,23 @@ def test_deletions_for_a_gpu_demand_a_gpu(settings: Settings, database: Database
         session.execute(update(Model).values(device=Device.CUDA))
     samples.request_deletion(settings, database, 1)
     assert demanded(database) == {Device.CUDA}
+
+
+def test_free_parts_of_a_batch_demand_its_device(settings: Settings, database: Database) -> None:
+    model_id = samples.register_sample(settings, database)
+    samples.request_deletion(settings, database, 1)
+    with database.writing() as session:
+        batch = claim_batch(session, model_id, "worker", ClaimTerms(30.0, 3))
+        assert batch is not None
+        add_parts(session, batch.batch_id, [0])
+    assert demanded(database) == {Device.CPU}
+    assert demanded(database, UNSERVED) == set()
+    with database.writing() as session:
+        session.execute(update(Batch).values(started_at=now() - 2 * UNSERVED))
+    assert demanded(database, UNSERVED) == {Device.CPU}
+    with database.writing() as session:
+        session.execute(update(BatchPart).values(lease_expires_at=now() + timedelta(minutes=1)))
+    assert demanded(database) == set()
 
 
 @pytest.mark.parametrize(
