@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +33,7 @@ models = typer.Typer(help="Check, polish, register and refresh models.", no_args
 def check(manifest: ManifestFile, posterior: PosteriorFile, records: RecordsFile, as_json: AsJson = False) -> None:
     """Report how converged a posterior is, which certificate levels it can reach, and how to reach more.
 
-    For samples of a network it also says what the manifest's policy lacks: the rung reweight, or the weaker reference.
+    For samples of a network it also says which reference is in reach, and whether the policy lacks the rung reweight.
     Exits with 0 if it is ready, 1 if there is advice to follow, 2 if the files do not fit together.
     """
     from lethe.cli.models import ModelFiles
@@ -44,7 +44,7 @@ def check(manifest: ManifestFile, posterior: PosteriorFile, records: RecordsFile
     except ForgettingError as error:
         raise typer.BadParameter(str(error)) from None
     values = readiness.to_dict()
-    lines = [*_describe(values), *advise_on_policy(json.loads(manifest.read_text()), readiness.levels)]
+    lines = [*_describe(values), *advise_on_policy(json.loads(manifest.read_text()))]
     print_result(values, lines, as_json)
     raise typer.Exit(0 if readiness.ready else 1)
 
@@ -99,7 +99,7 @@ def register(
         model = client.register_model(description, parameters, rows, owners, unseen)
         with Console(stderr=True).status("waiting for a worker to check it"):
             readiness = client.readiness(model["id"])
-    lines = [model["id"], *_describe(readiness), *advise_on_policy(model, readiness["levels"])]
+    lines = [model["id"], *_describe(readiness), *advise_on_policy(model)]
     print_result({**model, "readiness": readiness}, lines, as_json)
 
 
@@ -129,20 +129,12 @@ def _describe(readiness: dict[str, Any]) -> list[str]:
     return lines + [f"[yellow]to do[/yellow]: {advice}" for advice in readiness["advice"]]
 
 
-def advise_on_policy(manifest: Mapping[str, Any], levels: Sequence[str]) -> list[str]:
+def advise_on_policy(manifest: Mapping[str, Any]) -> list[str]:
     """Return what the policy of a network's samples lacks for deletions that do not sample anew."""
-    if manifest.get("posterior") != "samples" or not is_network(manifest["family"]):
+    is_sampled_network = manifest.get("posterior") == "samples" and is_network(manifest["family"])
+    if not is_sampled_network or "reweight" in manifest.get("policy", {}).get("rungs", ()):
         return []
-    policy = manifest.get("policy", {})
-    notes = []
-    if "reweight" not in policy.get("rungs", ()):
-        notes.append(
-            "the policy does not name the rung reweight, which reads the forgotten rows alone: deletions sample anew. "
-            "Its weights reveal these rows, so serve predictions from `GET /api/v1/models/{id}/draws`"
-        )
-    if not levels and policy.get("reference") != "stored draws":
-        notes.append(
-            "these draws do not pass as draws of the posterior: improve the chains, or, if a weaker promise will do, "
-            'set "reference": "stored draws" in the policy'
-        )
-    return [f"[yellow]policy[/yellow]: {note}" for note in notes]
+    return [
+        "[yellow]policy[/yellow]: it does not name the rung reweight, which reads the forgotten rows alone: deletions "
+        "sample anew. Its weights reveal these rows, so serve predictions from `GET /api/v1/models/{id}/draws`"
+    ]

@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -76,25 +75,13 @@ def test_a_model_is_registered_and_its_readiness_reported(
         assert "certificate levels: proved" in registered.stdout
 
 
-@pytest.mark.parametrize(
-    ("policy", "levels", "expected"),
-    [
-        ({"rungs": ["reweight", "retrain"]}, ["estimated"], []),
-        ({"rungs": ["reweight"], "reference": "stored draws"}, [], []),
-        ({"rungs": ["reweight"], "reference": "posterior"}, [], ['"reference": "stored draws"']),
-        ({"rungs": ["influence", "retrain"]}, ["estimated"], ["does not name the rung reweight"]),
-        ({}, [], ["does not name the rung reweight", '"reference": "stored draws"']),
-    ],
-)
-def test_the_policy_of_a_networks_samples_is_advised_on(
-    policy: dict[str, Any], levels: list[str], expected: list[str]
-) -> None:
-    manifest = {"family": "mlp", "posterior": "samples", "policy": policy}
-    notes = advise_on_policy(manifest, levels)
-    assert len(notes) == len(expected)
-    assert all(text in note for note, text in zip(notes, expected, strict=True))
-    for change in ({"posterior": "variational"}, {"family": "linear-regression"}):
-        assert advise_on_policy({**manifest, **change}, levels) == []
+def test_the_policy_of_a_networks_samples_is_advised_on() -> None:
+    manifest = {"family": "mlp", "posterior": "samples", "policy": {"rungs": ["influence", "retrain"]}}
+    for unnamed in (manifest, {**manifest, "policy": {}}):
+        (note,) = advise_on_policy(unnamed)
+        assert "does not name the rung reweight" in note
+    for change in ({"policy": {"rungs": ["reweight"]}}, {"posterior": "variational"}, {"family": "linear-regression"}):
+        assert advise_on_policy({**manifest, **change}) == []
 
 
 def test_files_that_cannot_be_registered_are_refused(api: Api, files: list[str]) -> None:  # noqa: F811
