@@ -67,8 +67,8 @@ TOO_LARGE = (
     "deletions are retrained. Register an ensemble, or a Bayesian last layer, for cheaper ones"
 )
 INFLATION = 1.2
-"""Factor on what the descent found and what may remain. In nine computed truths that were looked at when it was set, the
-fall alone was 0.998 to 1 times the truth wherever the truth was above 0.001 nats.
+"""Factor on what the descent found and what may remain. In nine computed truths that were looked at when it was set,
+the fall alone was 0.998 to 1 times the truth wherever the truth was above 0.001 nats.
 """
 
 _NEGLIGIBLE = 0.01  # nats that may remain whatever the whole; they are part of the estimate
