@@ -21,6 +21,7 @@ from ml.models.network_energy import default_reads
 _PASS = 1e6
 _TYPICAL = 0.5  # share of the products that are allowed which a certificate or step takes
 _JUDGING_PASSES, _ROUND_PASSES = 8, 18
+_ROUNDS = 4  # of a descent, where 12 are allowed: 2 to 5 were taken
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ def network_costs(
         return passes * (rows_of_a_pass * network.parameter_count + _PASS)
 
     readings = rows * default_reads(rows)
-    products = 2 * CERTIFICATION.max_products + _TYPICAL * _ROUND_PASSES * CERTIFICATION.max_rounds
-    certificate = work(products, readings)
+    passes = 2 * _TYPICAL * CERTIFICATION.max_products + _ROUNDS * _ROUND_PASSES
+    certificate = work(passes, readings)
     sampled = STEP.sample_size(forgotten, max(1, rows - forgotten))
     step = work(2 * _TYPICAL * STEP.max_products + _JUDGING_PASSES, sampled)
     averaged = work(descent.iterations, descent.batch_size)

@@ -38,7 +38,7 @@ def test_a_network_forgets_a_person_and_its_certificate_is_an_estimate(up: Runni
     assert (bound["level"], bound["epsilon_reverse"]) == ("estimated", None)
     assert 0 < bound["interval"][0] < bound["interval"][1] == bound["epsilon"] <= 0.1
     assert 2 * bound["epsilon"] < bound["constants"]["excess_of_nothing"]
-    assert "linearised" in bound["direction"]
+    assert "for the network itself" in bound["direction"]
     assert (effects["release"], effects["pac_bayes"]["after"]["rows"]) == ([], 996)
     assert not (load(after)["mean"] == load(before)["mean"]).any()
     _check_audit_and_print(up, model["id"], checked.predicate["certificate"])

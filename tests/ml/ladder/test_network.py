@@ -12,10 +12,12 @@ from ml.certify.network.certificate import certify_network
 from ml.errors import InvalidInput, NumericalFailure
 from ml.forgetting import network as network_forgetting
 from ml.inference.averaged_descent import AveragedDescent
-from ml.inference.bayes_by_backprop import SAFE_BNN, train_network
-from ml.inference.network_training import converge_means, train_to_convergence
+from ml.inference.bayes_by_backprop import SAFE_BNN
+from ml.inference.network_training import train_to_convergence
+from ml.ladder import network as module
 from ml.ladder.climb import Outcome, Step
 from ml.ladder.network import forget
+from ml.ladder.network_costs import NetworkCosts
 from ml.ladder.policy import Policy
 from ml.models.mlp import MLP
 from ml.posteriors.mean_field import MeanFieldGaussian
@@ -63,7 +65,14 @@ def test_a_skipped_update_gets_a_worse_certificate(
     assert skipped.epsilon > 2 * forgot[0].certificate.epsilon
 
 
+@pytest.fixture
+def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainings of these tests are so short that no other rung would be tried."""
+    monkeypatch.setattr(module, "network_costs", lambda *_: NetworkCosts(0.1, 0.1, 1.0))
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("cheap")
 def test_a_strict_policy_climbs_to_retraining(trained: MeanFieldGaussian, data: Tensor) -> None:
     progress: list[tuple[str, float]] = []
     steps: list[Step] = []
@@ -78,7 +87,7 @@ def test_a_strict_policy_climbs_to_retraining(trained: MeanFieldGaussian, data: 
         BRIEF,
         REST,
     )
-    assert [(rung.name, rung.steps) for rung in outcome.rungs] == [("influence", 1), ("warm", 60), ("retrain", 160)]
+    assert [(rung.name, rung.steps) for rung in outcome.rungs] == [("influence", 1), ("warm", 1), ("retrain", 160)]
     assert all(rung.level == "estimated" and rung.epsilon > 1e-9 for rung in outcome.rungs[:-1])
     assert (outcome.certificate.level, outcome.certificate.epsilon, outcome.policy_met) == ("retrained", 0.0, True)
     assert [step.rung for step in steps] == ["influence", "warm", "retrain"]
@@ -86,16 +95,30 @@ def test_a_strict_policy_climbs_to_retraining(trained: MeanFieldGaussian, data: 
     assert progress[-1] == ("done", 1.0)
 
 
-@pytest.mark.slow
-def test_a_warm_restart_forgets_and_does_not_continue_training(data: Tensor) -> None:
-    """Before convergence, plain descent continues training, and ends farther away than doing nothing."""
-    training, group = replace(BRIEF, iterations=300, decay_every=100), torch.arange(100)
-    before = train_network(NETWORK, data, NETWORK.initial(1), training, torch.Generator().manual_seed(1)).posterior
-    descent, policy = AveragedDescent(300, 200, learning_rate=1e-3), Policy(1e-9, level="estimated", rungs=("warm",))
-    constants = forget(NETWORK, before, data, group, policy, descent=descent).certificate.constants
-    plain = converge_means(NETWORK, before, data[100:], torch.Generator().manual_seed(3), descent)
-    farther = certify_network(NETWORK, before, plain, data, group, torch.Generator().manual_seed(2)).constants
-    assert constants.excess < 0.9 * constants.excess_of_nothing < 0.9 * farther.excess
+def test_descent_on_all_rows_ends_below_the_influence_step(trained: MeanFieldGaussian, data: Tensor) -> None:
+    epsilons = {}
+    for rung in ("influence", "warm"):
+        policy = Policy(1e-9, level="estimated", rungs=(rung,))  # type: ignore[arg-type]
+        epsilons[rung] = forget(NETWORK, trained, data, torch.arange(60), policy).certificate.constants.excess
+    assert epsilons["warm"] < 0.2 * epsilons["influence"]
+
+
+def test_a_rung_that_costs_more_than_retraining_is_not_tried(trained: MeanFieldGaussian, data: Tensor) -> None:
+    outcome = forget(NETWORK, trained, data, FORGOTTEN, LOOSE, training=BRIEF, descent=REST)
+    assert [rung.name for rung in outcome.rungs] == ["influence", "warm", "retrain"]
+    assert all("times as long as retraining" in str(rung.failure) for rung in outcome.rungs[:2])
+    assert outcome.certificate.level == "retrained"
+
+
+def test_a_network_too_large_for_estimates_is_retrained(
+    trained: MeanFieldGaussian, data: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "can_be_read_whole", lambda *_: False)
+    outcome = forget(NETWORK, trained, data, FORGOTTEN, LOOSE, training=BRIEF, descent=REST)
+    assert all("deletions are retrained" in str(rung.failure) for rung in outcome.rungs[:-1])
+    assert outcome.certificate.level == "retrained"
+    with pytest.raises(NumericalFailure, match="influence, warm: the network has too many parameters"):
+        forget(NETWORK, trained, data, FORGOTTEN, Policy(0.1, level="estimated", rungs=("influence", "warm")))
 
 
 def test_a_policy_that_requires_a_proof_needs_retraining(trained: MeanFieldGaussian, data: Tensor) -> None:
@@ -106,6 +129,7 @@ def test_a_policy_that_requires_a_proof_needs_retraining(trained: MeanFieldGauss
     assert torch.equal(outcome.posterior.mean, again.mean)
 
 
+@pytest.mark.usefixtures("cheap")
 def test_a_step_that_is_not_trusted_is_recorded_and_the_next_rung_tried(
     trained: MeanFieldGaussian, data: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,9 +131,9 @@ def groups(n: int) -> list[Tensor]:
 
 @pytest.fixture(scope="session")
 def smooth() -> Trained:
-    return train(Smooth(), 1_000)
+    return train(Smooth(), 400)
 
 
 @pytest.fixture(scope="session")
 def cases(smooth: Trained) -> list[Case]:
-    return [smooth.case(group) for group in groups(1_000)]
+    return [smooth.case(group) for group in groups(400)]
