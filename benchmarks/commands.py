@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,15 @@ paper = typer.Typer(help="Reproduce the paper's experiments and compare them wit
 bench = typer.Typer(help="Measure Lethe against a named baseline in the same run.", no_args_is_help=True)
 
 out = Console()
+
+
+class CoverageFamily(StrEnum):
+    """Sample sets of regressions, moved and weighted; or sample sets of any model, by weights alone."""
+
+    SAMPLES = "samples"
+    SAMPLES_ANY = "samples-any"
+
+
 NetworkFolder = Annotated[
     Path,
     typer.Option("--out", help="Folder for trained networks, results and figures. Finished parts are not run again."),
@@ -28,6 +38,7 @@ FashionFolder = Annotated[
         show_default=False,
     ),
 ]
+_QUICK_SEQUENCES = 14
 Quick = Annotated[bool, typer.Option("--quick", help="Train LeNet-5 for one minute only.")]
 
 
@@ -140,17 +151,30 @@ def bench_listing(
 
 @bench.command("coverage")
 def bench_coverage(
-    trials: Annotated[
-        int, typer.Option(min=1, help="Sequences of deletions from linear and logistic sample sets.")
-    ] = 200,
+    family: Annotated[
+        CoverageFamily,
+        typer.Option(
+            help="samples: sequences of deletions from regressions. samples-any: single deletions by weights alone, "
+            "from linear, logistic and tiny network models."
+        ),
+    ] = CoverageFamily.SAMPLES,
+    trials: Annotated[int, typer.Option(min=1, help="Trials; of each model where there are several.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the data, the chains and every deletion.")] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="Some trials only, of less than a minute.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check the intervals of sample-set certificates: the share that covers the truth, and the share refused."""
+    """Check the intervals of certificates: the share that covers the truth, and the share refused."""
     from benchmarks.certificates.report import bench_coverage as measure
-    from benchmarks.certificates.report import show_coverage
+    from benchmarks.certificates.report import bench_coverage_any, show_coverage, show_coverage_any
 
-    coverage = measure(trials, seed)
+    if family == CoverageFamily.SAMPLES_ANY:
+        content = bench_coverage_any(trials, seed, quick)
+        if as_json:
+            typer.echo(json.dumps(content))
+        else:
+            out.print(show_coverage_any(content))
+        return
+    coverage = measure(_QUICK_SEQUENCES if quick else trials, seed)
     lines = [
         f"{coverage.issued} certificates were issued after {coverage.trials} sequences.",
         f"{coverage.share:.1%} of the intervals cover the truth. {coverage.above} of them lie below it, and",
@@ -162,6 +186,34 @@ def bench_coverage(
     else:
         out.print(show_coverage(coverage))
         out.print(*lines, sep="\n", highlight=False)
+
+
+@bench.command("sabotage")
+def bench_sabotage(
+    sets: Annotated[
+        int, typer.Option(min=1, help="Nonsense sets, of a tiny network and of logistic regressions.")
+    ] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of every set.")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="Some sets only, of about a minute.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check that nonsense is refused: copies of one point, chains that never mixed, draws of another model, and more.
+
+    Takes about five minutes on one core.
+    """
+    from benchmarks.certificates.report import bench_sabotage as measure
+    from benchmarks.certificates.report import show_sabotage
+
+    content = measure(sets, seed, quick)
+    if as_json:
+        typer.echo(json.dumps(content))
+    else:
+        out.print(show_sabotage(content))
+        line = (
+            f"{content['certified']} of {content['sets']} nonsense sets were certified, and "
+            f"{content['right_certified']} of {content['right_sets']} right ones."
+        )
+        out.print(line, highlight=False)
 
 
 @bench.command("audit")

@@ -109,7 +109,12 @@ def _run_trial(index: int, generator: torch.Generator) -> list[Trial]:
     """Return the judged certificates of one trial: one for each reading that is issued, or one that is refused."""
     (family, method), turn = CASES[index % len(CASES)], index // len(CASES)
     group, length = GROUPS[(index + turn) % len(GROUPS)], LENGTHS[turn % len(LENGTHS)]
-    likelihood, data = _regression(family, generator)
+    return run_case(family, method, group, length, index, generator)
+
+
+def run_case(family: str, method: str, group: str, length: int, index: int, generator: torch.Generator) -> list[Trial]:
+    """Run one sequence of deletions from a regression, and judge its certificates."""
+    likelihood, data = draw_regression(family, generator)
     parts = _draw_group(group, data, length, generator).tensor_split(length)
     stay = _STAY_PROBABILITIES[int(torch.randint(len(_STAY_PROBABILITIES), (), generator=generator))]
     deletions = _Deletions(family, method, group, likelihood, data, parts, (1 - stay) / (1 + stay), index)
@@ -193,10 +198,12 @@ def _truth(
     return truth(before, after, moved_by)
 
 
-def _regression(family: str, generator: torch.Generator) -> tuple[Likelihood, Tensor]:
+def draw_regression(
+    family: str, generator: torch.Generator, dimensions: int | None = None
+) -> tuple[LinearRegression | LogisticRegression, Tensor]:
     """Draw two or three correlated features of unequal scale, with targets from random weights."""
     n = int(torch.randint(_FEWEST_ROWS, _MOST_ROWS + 1, (), generator=generator))
-    d = int(torch.randint(2, 4, (), generator=generator))
+    d = int(torch.randint(2, 4, (), generator=generator)) if dimensions is None else dimensions
     x = _normal((n, d), generator) @ (torch.eye(d, dtype=torch.float64) + 0.4 * _normal((d, d), generator))
     signal = x @ _normal((d,), generator)
     if family == "linear":
@@ -246,6 +253,11 @@ def _sample_chains(posterior: KnownPosterior, stay: float, generator: torch.Gene
     return SampleSet(draws.flatten(0, 1), torch.arange(_CHAINS).repeat_interleave(_DRAWS_PER_CHAIN)), diagnose(
         draws, slopes
     )
+
+
+def sample_posterior(likelihood: Likelihood, rows: Tensor, generator: torch.Generator) -> SampleSet:
+    """Return independent draws, in chains, of a posterior that the Laplace fit approximates."""
+    return _sample_chains(_fit_posterior(likelihood, rows), 0.0, generator)[0]
 
 
 def _identity(samples: SampleSet) -> Affine:

@@ -1,17 +1,18 @@
-"""`lethe bench certify` and `lethe bench coverage`: certificates compared with the truth."""
+"""`lethe bench certify`, `coverage` and `sabotage`: certificates compared with the truth, and with nonsense."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.table import Table
 
-from benchmarks.certificates import certify, certify_figure, coverage
+from benchmarks.certificates import certify, certify_figure, coverage, coverage_any, sabotage
 from benchmarks.certificates.coverage_summary import CoverageReport
 from lethe.progress import stages
 from ml.errors import InvalidInput
@@ -46,6 +47,40 @@ def bench_coverage(trials: int, seed: int) -> CoverageReport:
     torch.set_num_threads(1)
     with stages() as bar:
         return coverage.coverage(trials, seed, bar("sample sets"))
+
+
+def bench_coverage_any(trials: int, seed: int, quick: bool) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    plan = replace(coverage_any.QUICK, seed=seed) if quick else coverage_any.Plan(trials=trials, seed=seed)
+    with stages() as bar:
+        return coverage_any.coverage_any(plan, bar("sample sets of any model"))
+
+
+def bench_sabotage(sets: int, seed: int, quick: bool) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    plan = replace(sabotage.QUICK, seed=seed) if quick else sabotage.Plan(sets=sets, seed=seed)
+    with stages() as bar:
+        return sabotage.bench_sabotage(plan, bar("nonsense sets"))
+
+
+def show_coverage_any(content: dict[str, Any]) -> Table:
+    table = Table(title="Certificates by weights alone that cover the truth")
+    for heading in ("model", "trials", "issued", "covered", "coverage", "refused"):
+        table.add_column(heading, justify="left" if heading == "model" else "right")
+    for model, report in {**content["models"], "all": content}.items():
+        share = "" if report["coverage"] is None else f"{report['coverage']:.1%}"
+        counts = (str(report[name]) for name in ("trials", "issued", "covered"))
+        table.add_row(model, *counts, share, str(report["refused"]))
+    return table
+
+
+def show_sabotage(content: dict[str, Any]) -> Table:
+    table = Table(title="Nonsense sets")
+    for heading in ("kind", "reference", "asked", "certified"):
+        table.add_column(heading, justify="right" if heading in ("asked", "certified") else "left")
+    for row in content["kinds"]:
+        table.add_row(row["kind"], row["reference"], str(row["asked"]), str(row["certified"]))
+    return table
 
 
 def show_coverage(report: CoverageReport) -> Table:

@@ -8,8 +8,8 @@ one of two readings:
     weighted draws   a draw that is picked by its weight               KL(p_R ‖ its law) ≤ log(1 + χ²/N)
 
 The second is far smaller where the weights are nearly even, but holds only for a reader who uses them. The plug-in for
-χ² may be below the truth even where the tail looks light: the limits on the weights are stricter there, and the bound
-is doubled. `benchmarks/certificates/coverage.py` measures how often both cover the truth.
+χ² may be below the truth even where the tail looks light: the bound is widened there, the more the fewer draws there
+are (`ml.certify.weight_limits`). `benchmarks/certificates/coverage.py` measures how often both cover the truth.
 
 Everything that could make the weights misleading is checked; if a check fails, nothing is certified. To the upper end
 of an interval is added the divergence that the diagnostics of so many draws cannot exclude. The weights of a network
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -41,7 +42,7 @@ from ml.certify.importance import (
 )
 from ml.certify.sample_constants import SampleConstants
 from ml.certify.stored_draws import certify_stored_draws
-from ml.certify.weight_limits import MAX_K_HAT, MIN_RELATIVE_ESS, describe_worn, weight_assumptions
+from ml.certify.weight_limits import MAX_K_HAT, describe_worn, min_relative_ess, weight_assumptions, widening
 from ml.certify.weight_mixing import WeightMixing, measure_weights
 from ml.errors import InvalidInput
 from ml.forgetting.retained import retained_rows_of_samples
@@ -97,7 +98,6 @@ NOT_CHECKED_AS_ONE_MAP = (
     "it was not checked."
 )
 
-_DOUBLED = 2.0
 # An estimate from N draws never exceeds log N. Half of that leaves e^(2ε) draws to estimate ε.
 _LOG_DRAWS_SHARE = 0.5
 # In posterior standard deviations: above the error of the solvers, below what would change the divergence.
@@ -177,7 +177,7 @@ def get_reading(certificate: Certificate) -> Reading:
 def describe_wear(sample_set: SampleSet) -> str | None:
     """Say that the weights are worn out, so that no deletion can be certified from them; None if they are not."""
     ess, k_hat = relative_ess(sample_set.log_weights), pareto_k(sample_set.log_weights, sample_set.log_weights_error)
-    if ess >= MIN_RELATIVE_ESS["draws"] and k_hat <= MAX_K_HAT["draws"]:
+    if ess >= min_relative_ess("draws") and k_hat <= MAX_K_HAT:
         return None
     return describe_worn(ess)
 
@@ -229,7 +229,10 @@ class _Weighed:
 
     def _certificate(self, reading: Reading, divergence: Estimate) -> Certificate:
         constants = replace(self._constants, reading=reading, estimate=divergence.value)
-        assumptions = _assumptions(constants, divergence.high, self.diagnostics, self._mixing)
+        assumptions = (
+            *weight_assumptions(constants, self._independent_draws),
+            *self._assumptions(constants, divergence),
+        )
         estimated = all(assumption.holds for assumption in assumptions)
         epsilon = divergence.high + constants.undetectable if estimated else math.inf
         return Certificate(
@@ -246,6 +249,22 @@ class _Weighed:
             reference_kind="posterior",
         )
 
+    def _assumptions(self, constants: SampleConstants, divergence: Estimate) -> Iterator[Assumption]:
+        yield _chains(self.diagnostics)
+        if self._mixing is not None:
+            yield from self._mixing.assumptions()
+        if constants.reading == "draws":
+            limit = _LOG_DRAWS_SHARE * math.log(max(constants.effective_draws, 1.0))
+            meaning = (
+                "the divergence is well below the logarithm of the number of effective samples, beyond which none is "
+                "seen"
+            )
+            yield Assumption("range", divergence.high <= limit, divergence.high, limit, meaning)
+        if not math.isnan(constants.unevenness):
+            holds = constants.unevenness <= _MAX_UNEVENNESS
+            meaning = "one affine map moved every sample"
+            yield Assumption("one map", holds, constants.unevenness, _MAX_UNEVENNESS, meaning)
+
     @functools.cached_property
     def _divergence(self) -> Estimate:
         after = self.after
@@ -257,12 +276,16 @@ class _Weighed:
         return estimate_chi_square(after.log_weights, after.chain, after.log_weights_error, self.seed)
 
     @property
+    def _independent_draws(self) -> float:
+        numbers = (self._constants.chain_ess, self._constants.independent_draws, float(len(self.after.samples)))
+        return min(number for number in numbers if not math.isnan(number))
+
+    @property
     def _picked_divergence(self) -> Estimate:
         """log(1 + χ²/N) for the effective number N of the chains' draws. Nothing bounds the divergence from below."""
-        numbers = (self._constants.chain_ess, self._constants.independent_draws, float(len(self.after.samples)))
-        draws = min(number for number in numbers if not math.isnan(number))
+        draws = self._independent_draws
         value, high = (math.log1p(chi_square / draws) for chi_square in (self._chi_square.value, self._chi_square.high))
-        return Estimate(value, 0.0, _DOUBLED * high)
+        return Estimate(value, 0.0, widening(draws) * high)
 
     @functools.cached_property
     def _mixing(self) -> WeightMixing | None:
@@ -315,23 +338,6 @@ def _theorem(likelihood: Likelihood, moved: MovedSamples, data: Tensor, retained
     """Apply the theorem if a dense Hessian is affordable, and if there is one mode to be Gaussian around."""
     affordable = likelihood.parameter_count <= _MAX_PARAMETERS and not isinstance(likelihood, Network)
     return gaussian_theorem(likelihood, moved, data, retained) if affordable else None
-
-
-def _assumptions(
-    constants: SampleConstants, high: float, diagnostics: Diagnostics | None, mixing: WeightMixing | None
-) -> tuple[Assumption, ...]:
-    assumptions = [*weight_assumptions(constants), _chains(diagnostics), *(mixing.assumptions() if mixing else ())]
-    if constants.reading == "draws":
-        limit = _LOG_DRAWS_SHARE * math.log(max(constants.effective_draws, 1.0))
-        meaning = (
-            "the divergence is well below the logarithm of the number of effective samples, beyond which none is seen"
-        )
-        assumptions.append(Assumption("range", high <= limit, high, limit, meaning))
-    if not math.isnan(constants.unevenness):
-        holds = constants.unevenness <= _MAX_UNEVENNESS
-        meaning = "one affine map moved every sample"
-        assumptions.append(Assumption("one map", holds, constants.unevenness, _MAX_UNEVENNESS, meaning))
-    return tuple(assumptions)
 
 
 def _chains(diagnostics: Diagnostics | None) -> Assumption:

@@ -47,7 +47,7 @@ def certify_stored_draws(
 ) -> Certificate:
     """Certify weighted draws against their own law. `not_proved` holds what every reading by weights leaves open."""
     constants = replace(constants, reading="weighted draws", estimate=divergence.value, undetectable=0.0)
-    assumptions = (*weight_assumptions(constants), *mixing.assumptions(), _varied(functions))
+    assumptions = (*weight_assumptions(constants, mixing.independent_draws), *mixing.assumptions(), _varied(functions))
     estimated = all(assumption.holds for assumption in assumptions)
     epsilon = divergence.high if estimated else math.inf
     return Certificate(

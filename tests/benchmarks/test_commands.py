@@ -11,7 +11,7 @@ from benchmarks.commands import _results_folder, bench, paper
 @pytest.mark.parametrize(
     ("app", "names"),
     [
-        (bench, {"forget", "solve", "certify", "coverage", "audit", "listing", "intake", "drain", "log"}),
+        (bench, {"forget", "solve", "certify", "coverage", "sabotage", "audit", "listing", "intake", "drain", "log"}),
         (paper, {"gmm", "bnn"}),
     ],
 )

@@ -16,31 +16,31 @@ from ml.ladder.policy import Policy
 from ml.models.potential import Potential
 from tests.ml.network_draws import NETWORK, draws, rows, scaled
 
-ONE = torch.tensor([3])
+ONE_ROW = torch.tensor([3])
 REWEIGHTING = Policy(1.0, level="estimated", rungs=("reweight",))
 SHORT = Chains(SGLD(StepSize(0.05, 0.0)), iterations=40, burn_in=20, batch_size=128, count=2)
 
 
 def test_one_row_is_forgotten_by_weights_alone() -> None:
     steps: list[Step] = []
-    outcome = forget(NETWORK, draws(), rows(), ONE, REWEIGHTING, on_step=steps.append)
+    outcome = forget(NETWORK, draws(), rows(), ONE_ROW, REWEIGHTING, on_step=steps.append)
     assert (outcome.certificate.level, outcome.policy_met) == ("estimated", True)
     assert torch.equal(outcome.posterior.samples, draws().samples)
-    misfit = Potential(NETWORK, rows()[ONE], with_prior=False).values(draws().samples)
+    misfit = Potential(NETWORK, rows()[ONE_ROW], with_prior=False).values(draws().samples)
     assert torch.allclose(outcome.posterior.log_weights, misfit - misfit.mean())
     assert get_reading(outcome.certificate) == "weighted draws"
     assert [(step.rung, step.residual) for step in steps] == [("reweight", outcome.certificate.constants.estimate)]
 
 
 def test_weights_of_float32_rows_are_computed_in_float64() -> None:
-    single = forget(NETWORK, draws(), rows().float(), ONE, REWEIGHTING)
-    misfit = Potential(NETWORK, rows().float().double()[ONE], with_prior=False).values(draws().samples)
+    single = forget(NETWORK, draws(), rows().float(), ONE_ROW, REWEIGHTING)
+    misfit = Potential(NETWORK, rows().float().double()[ONE_ROW], with_prior=False).values(draws().samples)
     assert torch.equal(single.posterior.log_weights, misfit - misfit.mean())
     assert single.posterior.log_weights_error < 1e-12
 
 
 def test_weights_accumulate_over_deletions() -> None:
-    first = forget(NETWORK, draws(), rows(), ONE, REWEIGHTING).posterior
+    first = forget(NETWORK, draws(), rows(), ONE_ROW, REWEIGHTING).posterior
     remaining = rows()[torch.arange(100) != 3]
     second = forget(NETWORK, first, remaining, torch.tensor([0]), REWEIGHTING).posterior
     both = forget(NETWORK, draws(), rows(), torch.tensor([0, 3]), REWEIGHTING).posterior
@@ -49,7 +49,7 @@ def test_weights_accumulate_over_deletions() -> None:
 
 def test_the_papers_map_is_a_rung_with_weights_of_its_own() -> None:
     policy = Policy(1.0, level="estimated", rungs=("influence",))
-    outcome = forget(NETWORK, draws(), rows(), ONE, policy)
+    outcome = forget(NETWORK, draws(), rows(), ONE_ROW, policy)
     drift = outcome.posterior.samples - draws().samples
     assert torch.allclose(drift, drift[0].expand_as(drift))
     assert float(drift.abs().max()) > 0
@@ -58,7 +58,7 @@ def test_the_papers_map_is_a_rung_with_weights_of_its_own() -> None:
 
 def test_a_map_that_costs_more_than_new_chains_is_not_taken() -> None:
     policy = Policy(1.0, level="estimated", rungs=("influence", "reweight"))
-    outcome = forget(NETWORK, draws(), rows(), ONE, policy, chains=SHORT)
+    outcome = forget(NETWORK, draws(), rows(), ONE_ROW, policy, chains=SHORT)
     influence, reweight = outcome.rungs
     assert influence.failure is not None
     assert influence.failure.startswith("not taken: weights of moved draws need 2.4e+05 passes")
@@ -68,7 +68,7 @@ def test_a_map_that_costs_more_than_new_chains_is_not_taken() -> None:
 def test_draws_of_another_law_are_not_moved() -> None:
     policy = Policy(1.0, level="estimated", rungs=("influence",), reference="stored draws")
     with pytest.raises(NumericalFailure, match="hold for draws of the posterior only"):
-        forget(NETWORK, scaled(2.0), rows(), ONE, policy)
+        forget(NETWORK, scaled(2.0), rows(), ONE_ROW, policy)
 
 
 def test_a_group_is_tempered_by_exact_moves() -> None:
@@ -97,10 +97,10 @@ def test_draws_of_another_law_are_not_tempered() -> None:
 def test_new_chains_start_where_no_row_has_been() -> None:
     """Draws before the deletion do not matter: those of other chains lead to the same ones."""
     policy = Policy(1e-3, level="retrained", rungs=("retrain",))
-    outcome = forget(NETWORK, draws(), rows(), ONE, policy, chains=SHORT)
+    outcome = forget(NETWORK, draws(), rows(), ONE_ROW, policy, chains=SHORT)
     assert (outcome.certificate.level, outcome.certificate.epsilon, outcome.policy_met) == ("retrained", 0.0, True)
     assert outcome.certificate.reference_kind is None
-    other = forget(NETWORK, scaled(2.0), rows(), ONE, policy, chains=SHORT)
+    other = forget(NETWORK, scaled(2.0), rows(), ONE_ROW, policy, chains=SHORT)
     assert torch.equal(outcome.posterior.samples, other.posterior.samples)
     assert not bool(outcome.posterior.log_weights.any())
 
@@ -108,7 +108,7 @@ def test_new_chains_start_where_no_row_has_been() -> None:
 def test_worn_weights_lead_to_new_chains() -> None:
     worn = replace(draws(), log_weights=8 * draws().samples[:, 0])
     policy = Policy(1.0, level="estimated", rungs=("influence", "reweight", "retrain"))
-    outcome = forget(NETWORK, worn, rows(), ONE, policy, chains=SHORT)
+    outcome = forget(NETWORK, worn, rows(), ONE_ROW, policy, chains=SHORT)
     assert [rung.name for rung in outcome.rungs] == ["influence", "reweight", "retrain"]
     assert all("worn out" in (rung.failure or "") for rung in outcome.rungs[:2])
     assert outcome.certificate.level == "retrained"
