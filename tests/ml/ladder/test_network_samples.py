@@ -91,7 +91,7 @@ def test_tempering_that_costs_more_than_new_chains_is_not_taken() -> None:
 def test_draws_of_another_law_are_not_tempered() -> None:
     policy = Policy(1.0, level="estimated", rungs=("temper",), reference="stored draws")
     with pytest.raises(NumericalFailure, match="certified as draws of the posterior only"):
-        forget(NETWORK, scaled(2.0), rows(), ONE, policy)
+        forget(NETWORK, scaled(2.0), rows(), ONE_ROW, policy)
 
 
 def test_new_chains_start_where_no_row_has_been() -> None:
