@@ -48,6 +48,8 @@ from ml.posteriors.sample_set import SampleSet
 
 MIN_RELATIVE_ESS, MAX_K_HAT = 0.5, 0.5
 """Limits of weights that are not refused."""
+_FIRST_ROWS = 128
+"""Rows of a group that are weighed first: for all of a large one, weights cost more than retraining."""
 _SEED = 1
 
 Report = Callable[[float], None]
@@ -208,9 +210,10 @@ class Sampled:
 
     def _temper(self, removal: Removal, report: Report) -> Forgotten:
         network, before, data, forgotten = removal.network, removal.before, removal.data, removal.forgotten
-        expected = expected_row_passes(network, before, data, forgotten, self.tempering)
         affordable = self.chains.row_passes(len(data) - len(forgotten))
-        _check_cost(expected, affordable)
+        for part in sorted({min(_FIRST_ROWS, len(forgotten)), len(forgotten)}):
+            expected = expected_row_passes(network, before, data, forgotten[:part], self.tempering)
+            _check_cost(expected, affordable)
         config = replace(self.tempering, max_row_passes=affordable)
         after = temper(network, before, data, forgotten, _seeded(), config, lambda _, removed: report(removed))
         facts = {"stages": after.stages, "ancestors": after.ancestors, "row_passes": after.row_passes}
@@ -242,14 +245,15 @@ def _facts(outcome: InfluenceResult[Any]) -> Forgotten:
 
 
 def _reweight(removal: Removal) -> Forgotten:
-    """Weigh the draws. Weights that leave too few of them are refused."""
-    after = weigh_unmoved(removal.network, removal.before, removal.data[removal.forgotten])
-    ess, k_hat = relative_ess(after.log_weights), pareto_k(after.log_weights, after.log_weights_error)
-    if ess < MIN_RELATIVE_ESS or k_hat > MAX_K_HAT:
-        raise NumericalFailure(
-            f"refused: {100 * ess:.2g} % of {len(after.samples)} draws left (at least {100 * MIN_RELATIVE_ESS:g} %), "
-            f"Pareto k-hat {k_hat:.2f} (at most {MAX_K_HAT})"
-        )
+    """Weigh the draws. Weights that leave too few of them are refused, as soon as a part of the rows shows it."""
+    for part in sorted({min(_FIRST_ROWS, len(removal.forgotten)), len(removal.forgotten)}):
+        after = weigh_unmoved(removal.network, removal.before, removal.data[removal.forgotten[:part]])
+        ess, k_hat = relative_ess(after.log_weights), pareto_k(after.log_weights, after.log_weights_error)
+        if ess < MIN_RELATIVE_ESS or k_hat > MAX_K_HAT:
+            raise NumericalFailure(
+                f"refused: {100 * ess:.2g} % of {len(after.samples)} draws left by {part:,} rows (at least "
+                f"{100 * MIN_RELATIVE_ESS:g} %), Pareto k-hat {k_hat:.2f} (at most {MAX_K_HAT})"
+            )
     return after, {"relative_ess": ess, "k_hat": k_hat}
 
 

@@ -86,5 +86,5 @@ def test_weights_that_collapse_are_refused_with_what_is_left(rows: Tensor) -> No
     assert facts["relative_ess"] > 0.9
     assert bool(after.log_weights.any())
     wide = replace(narrow, before=sample_set(5.0), forgotten=torch.arange(60))
-    with pytest.raises(NumericalFailure, match=r"refused: .* % of 40 draws left \(at least 50 %\)"):
+    with pytest.raises(NumericalFailure, match=r"refused: .* % of 40 draws left by 60 rows \(at least 50 %\)"):
         SAMPLED.forget("reweight", wide, {}, lambda _: None)
