@@ -20,7 +20,7 @@ FUNCTIONS: tuple[tuple[Any, str], ...] = (
     *((os, name) for name in ("fsync", "link", "remove", "rename", "replace", "unlink")),
     (ArtifactBucket, "put"),
     (ArtifactBucket, "destroy"),
-    (worker.forget, "load_model"),
+    (worker.forget, "load_claimed"),
     (publication, "schedule_erasure"),
 )
 

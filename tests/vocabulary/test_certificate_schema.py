@@ -75,6 +75,14 @@ def test_what_is_always_written_is_required() -> None:
         ("SampleConstants", "independent_draws"),
         ("SampleConstants", "effective_parameters"),
         ("ChainDiagnostics", "functions"),
+        ("NetworkConstants", "deviation"),
+        ("NetworkConstants", "gradient_margin"),
+        ("NetworkConstants", "linearised"),
+        ("NetworkConstants", "reads"),
+        ("NetworkConstants", "rounding"),
+        ("NetworkConstants", "softer"),
+        ("NetworkConstants", "standard_error"),
+        ("NetworkConstants", "steps"),
     }
 
 

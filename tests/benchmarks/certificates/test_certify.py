@@ -120,7 +120,7 @@ def test_what_is_counted() -> None:
     report = certify.summarise("some", trials, seed=4, epsilon=1e-3, seconds=1.0)
     assert report.violations == 2
     assert report.issued == {"proved": 6, "estimated": 0, "retrained": 1, "none": 1}
-    assert report.rungs == {"influence": 7, "newton": 0, "reweight": 0, "warm": 0, "retrain": 1}
+    assert report.rungs == {"influence": 7, "newton": 0, "reweight": 0, "temper": 0, "warm": 0, "retrain": 1}
     assert report.ratios == 5
     assert report.median_ratio == pytest.approx(2)
     assert report.p95_ratio == pytest.approx(8)

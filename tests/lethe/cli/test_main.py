@@ -19,7 +19,17 @@ ROOT = Path(__file__).resolve().parents[3]
 RUN = CliRunner()
 COMMANDS = (
     *("demo", "up", "api", "worker", "sweep", "delete", "status", "certificate get", "verify", "verifier"),
-    *("log mirror", "log audit", "model check", "model polish", "model register", "migrate", "secrets"),
+    *(
+        "log mirror",
+        "log audit",
+        "model check",
+        "model polish",
+        "model register",
+        "model refresh",
+        "train ensemble",
+        "migrate",
+        "secrets",
+    ),
     *("token issue", "token list", "token revoke"),
     *("key list", "key rotate", "key add", "key retire", "key revoke", "key export"),
     *("key rotate-identity", "key accept-opendsr", "certificate reissue"),

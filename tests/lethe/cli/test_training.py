@@ -43,7 +43,13 @@ def test_an_ensemble_is_trained_split_by_person_and_ready_to_register(files: lis
     manifest = TypeAdapter[Manifest](Manifest).validate_json((out / "manifest.json").read_text())
     assert isinstance(manifest, BuiltInManifest)
     ensemble = Ensemble.from_bytes((out / "posterior.safetensors").read_bytes())
-    assert manifest.plain_config == {"dimensions": 3, "hidden": 4, "classes": 2, "prior_std": 0.15}
+    assert manifest.plain_config == {
+        "dimensions": 3,
+        "hidden": 4,
+        "classes": 2,
+        "prior_std": 0.15,
+        "activation": "relu",
+    }
     assert ensemble.recipe == Recipe(2, 8, 2e-3, 1 / 9)
     assert (ensemble.shard.reshape(60, 3) == ensemble.shard[::3, None]).all()
     alone = train_member(MLP(3, 4, 2), labelled_rows()[ensemble.shard == 1], seed=8, recipe=ensemble.recipe)

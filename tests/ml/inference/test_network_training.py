@@ -3,8 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from ml.certify.network.readiness import measure_rest
 
+from ml.certify.network.rest import measure_rest
 from ml.inference.averaged_descent import AveragedDescent
 from ml.inference.bayes_by_backprop import SAFE_BNN, train_network
 from ml.inference.network_training import converge_means, train_to_convergence

@@ -7,9 +7,8 @@ import torch
 
 from ml.certify.samples import get_reading
 from ml.errors import NumericalFailure
-from ml.inference.chains import SAFE_BNN_SGLD, Chains
+from ml.inference.chains import Chains
 from ml.inference.sgld import SGLD, StepSize
-from ml.ladder import network_samples
 from ml.ladder.climb import Step
 from ml.ladder.network_samples import forget
 from ml.ladder.policy import Policy
@@ -18,7 +17,7 @@ from tests.ml.network_draws import NETWORK, draws, rows, scaled
 
 FORGOTTEN = torch.tensor([3])
 REWEIGHTING = Policy(1.0, level="estimated", rungs=("reweight",))
-SHORT = Chains(SGLD(StepSize(0.05, 0.0)), iterations=40, burn_in=20, batch_size=128, count=2)
+SHORT = Chains(SGLD(StepSize(0.05, 0.0)), iterations=40, burn_in=20, batch_size=64, count=2)
 
 
 def test_one_row_is_forgotten_by_weights_alone() -> None:
@@ -112,8 +111,3 @@ def test_worn_weights_lead_to_new_chains() -> None:
     assert [rung.name for rung in outcome.rungs] == ["influence", "reweight", "retrain"]
     assert all("worn out" in (rung.failure or "") for rung in outcome.rungs[:2])
     assert outcome.certificate.level == "retrained"
-
-
-def test_the_default_chains_are_those_for_networks() -> None:
-    assert network_samples.forget.__defaults__ is not None
-    assert SAFE_BNN_SGLD in network_samples.forget.__defaults__

@@ -65,4 +65,7 @@ def test_a_check_that_raises_is_a_problem() -> None:
         raise RuntimeError("person-1")
 
     problems = asyncio.run(TimedChecks({"a": crash}, 5.0, 0.0).find_problems())
+    for thread in threading.enumerate():
+        if thread.name == "check-a":
+            thread.join()  # otherwise its exception may be raised during the next test
     assert problems == {"a": "unexpected RuntimeError; see the log"}

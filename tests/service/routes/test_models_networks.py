@@ -38,7 +38,7 @@ def test_rows_of_a_network_are_stored_as_they_are_sent(api: Api, settings: Setti
     response = api.call(Role.ENGINEER, "POST", PATH, files=parts())
     assert response.status_code == 201, response.text
     model, model_id = response.json(), uuid.UUID(response.json()["id"])
-    assert (model["family"], model["config"]) == ("mlp", {**CONFIG, "prior_std": 0.15})
+    assert (model["family"], model["config"]) == ("mlp", {**CONFIG, "prior_std": 0.15, "activation": "relu"})
     with database.reading() as session:
         digest = current_version(session, model_id).dataset_digest
     stored = load(open_artifacts(settings).get(model_id, digest))["x"]

@@ -52,7 +52,11 @@ def test_draws_come_in_pairs_and_parameters_have_a_limit() -> None:
     with pytest.raises(ValidationError, match="12000 parameters; a worker keeps the Hessian"):
         MANIFESTS.validate_python(manifest("softmax-regression", config=config))
     large = {"dimensions": 1000, "hidden": 900, "classes": 10}
-    assert MANIFESTS.validate_python(manifest("mlp", config=large)).plain_config == {**large, "prior_std": 0.15}
+    assert MANIFESTS.validate_python(manifest("mlp", config=large)).plain_config == {
+        **large,
+        "prior_std": 0.15,
+        "activation": "relu",
+    }
     with pytest.raises(ValidationError, match="1112110 parameters; a worker keeps dozens of draws"):
         MANIFESTS.validate_python(manifest("mlp", config={**large, "hidden": 1100}))
 
