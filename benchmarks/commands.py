@@ -129,6 +129,34 @@ def bench_shards(
         out.print(shards_table(rows))
 
 
+@bench.command("people")
+def bench_people(
+    case: Annotated[
+        str,
+        typer.Option(help="Cases, separated by commas. mlp takes minutes, lenet-sgld and lenet-sghmc half an hour."),
+    ] = "mlp,lenet-sgld,lenet-sghmc",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")] = False,
+    folder: Annotated[
+        Path, typer.Option("--out", help="Folder for the sample sets. Those in it are not drawn again.")
+    ] = Path("results/people"),
+    data: FashionFolder = None,
+) -> None:
+    """Forget random people from sample sets of networks by a running service: bound, cost against sampling, losses."""
+    from benchmarks.service.people import bench_people as measure
+    from benchmarks.service.people import people_table
+    from ml.errors import InvalidInput
+
+    try:
+        cases = measure(case.split(","), folder, data)
+    except InvalidInput as error:
+        raise typer.BadParameter(str(error)) from None
+    for content in cases:
+        if as_json:
+            typer.echo(json.dumps(content))
+        else:
+            out.print(people_table(content))
+
+
 @bench.command("certify")
 def bench_certify(
     family: Annotated[

@@ -78,7 +78,7 @@ class NetworkExample(Example):
             shard = assign_shards(owners, SHARDS, key=secrets.token_bytes(32))
             recipe = Recipe(epochs=20, batch_size=32, learning_rate=1e-2, prior_share=1 / SHARDS)
             return train_ensemble(MLP(**self.config), self.data, shard, recipe).to_bytes()
-        training = replace(SAFE_BNN, iterations=1_000, decay_every=250, learning_rate=1e-2)
+        training = replace(SAFE_BNN, iterations=3_000, decay_every=750, learning_rate=1e-2)
         return train_to_convergence(MLP(**self.config), self.data, 0, training, AveragedDescent(500, 300)).to_bytes()
 
     def policy(self, kind: str) -> dict[str, Any] | None:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -25,13 +19,14 @@ from safetensors.torch import save
 import ml
 from lethe.client import Client
 from lethe.demo.picture import draw
+from lethe.demo.service import Service, ServiceFailed, await_ready, run_service
 from lethe.verify import Rejected, Verified, verify
 
 SEED = 0
 POINTS, PEOPLE = 2000, 200
 CONFIG: dict[str, Any] = {"components": 4, "dimensions": 2, "prior_std": 1.0}
 EPSILON = 1e-6
-START_SECONDS, FORGET_SECONDS = 60.0, 120.0
+FORGET_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -68,11 +63,11 @@ def run_demo(folder: Path, subjects: int, console: Console) -> int:
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     try:
-        with _service(data_dir) as service, Progress(*columns, console=console) as progress:
+        with run_service(data_dir) as service, Progress(*columns, console=console) as progress:
             model = _train(progress)
             _await_ready(service, progress)
             downloads = _delete(service, model, subjects, progress)
-    except DemoFailed as reason:
+    except (DemoFailed, ServiceFailed) as reason:
         console.print(f"[bold red]The demo failed:[/bold red] {reason}", highlight=False)
         return 1
     # The service is stopped now; the rest uses only the downloaded files.
@@ -94,38 +89,6 @@ def run_demo(folder: Path, subjects: int, console: Console) -> int:
     return 0 if true_kl <= final.predicate["bound"]["epsilon"] else 1
 
 
-@dataclass(frozen=True)
-class Service:
-    url: str
-    data_dir: Path
-    log_file: Path
-    process: subprocess.Popen[bytes]
-
-    def client(self, role: str) -> Client:
-        return Client(self.url, (self.data_dir / "tokens" / f"{role}.token").read_text())
-
-
-@contextmanager
-def _service(data_dir: Path) -> Iterator[Service]:
-    """Run `lethe up` as a user would, on a free port, with its logs in a file."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    # Always embedded, whatever the environment says: the demo must not write to a real PostgreSQL.
-    env = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
-    command = [sys.executable, "-m", "lethe", "up", "--data-dir", str(data_dir), "--port", str(port)]
-    log_file = data_dir / "service.log"
-    with log_file.open("ab") as log:
-        process = subprocess.Popen(  # noqa: S603 - our own command
-            [*command, "--log-file", str(log_file)], env=env, cwd=data_dir, stdout=log, stderr=log
-        )
-    try:
-        yield Service(f"http://127.0.0.1:{port}", data_dir, log_file, process)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
-
-
 def _train(progress: Progress) -> TrainedModel:
     task = progress.add_task(f"Training a Gaussian mixture on {POINTS:,} points of {PEOPLE} people", total=None)
     torch.set_num_threads(1)  # like the worker for data of this size, so that times are comparable
@@ -142,21 +105,8 @@ def _train(progress: Progress) -> TrainedModel:
 
 def _await_ready(service: Service, progress: Progress) -> None:
     task = progress.add_task("Starting API, worker, sweep, Redis and SQLite", total=None)
-    deadline = time.monotonic() + START_SECONDS
-    while not _is_ready(service.url):
-        if service.process.poll() is not None:
-            raise DemoFailed(service.log_file.read_text().splitlines()[-1])
-        if time.monotonic() > deadline:
-            raise DemoFailed(f"the service was not ready after {START_SECONDS:.0f} s; see {service.log_file}")
-        time.sleep(0.1)
+    await_ready(service)
     progress.update(task, total=1, completed=1)
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/readyz", timeout=5).is_success
-    except httpx.TransportError:
-        return False
 
 
 def _delete(service: Service, model: TrainedModel, subjects: int, progress: Progress) -> Downloads:

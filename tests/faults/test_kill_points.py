@@ -24,7 +24,7 @@ ON_EACH_STORAGE = pytest.mark.parametrize(
 )
 TRIALS_PER_BOUNDARY = 2
 SEED = 6
-MIN_BOUNDARIES = {"commit": 8, "load_model": 1, "schedule_erasure": 1}
+MIN_BOUNDARIES = {"commit": 8, "load_claimed": 1, "schedule_erasure": 1}
 """Of one batch: claim, two rows and two checks of files, progress, publication, files destroyed."""
 POINTS = {
     "half of the posterior's draft": ("half of write", 0),

@@ -10,5 +10,5 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "logistic-regression": {"dimensions": 4, "prior_std": 1.0},
     "softmax-regression": {"dimensions": 4, "classes": 3, "prior_std": 1.0, "draws": 8, "seed": 3},
     "mlp": {"dimensions": 4, "hidden": 5, "classes": 3, "prior_std": 0.5, "activation": "tanh"},
-    "lenet5": {"prior_std": 0.5},
+    "lenet5": {"prior_std": 0.5, "activation": "gelu"},
 }

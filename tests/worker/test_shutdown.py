@@ -36,7 +36,7 @@ WORKER = """
     from pathlib import Path
     from worker import forget
 
-    load, gate = forget.load_model, Path(sys.argv[1])
+    load, gate = forget.load_claimed, Path(sys.argv[1])
 
     def wait_and_load(*arguments):
         gate.with_suffix(".reached").touch()
@@ -44,7 +44,7 @@ WORKER = """
             time.sleep(0.02)
         return load(*arguments)
 
-    forget.load_model = wait_and_load
+    forget.load_claimed = wait_and_load
 
     from lethe.cli.main import app
     app(["worker"])

@@ -1,0 +1,268 @@
+"""`lethe bench people`: random people forgotten from a network's sample set by a running service.
+
+    mlp            exact draws of a perceptron on digits, certified against the posterior
+    lenet-sgld     cyclical SGLD on Fashion-MNIST, certified against the law of the stored draws
+    lenet-sghmc    the same by SGHMC
+
+Each row is a person. Each group is forgotten from a model of its own, registered with the same draws over HTTP under
+`lethe up`. Processor time is that of the worker, from the request to the published certificate, against that of
+sampling anew. Predictions on the forgotten rows are compared with two sample sets that never saw them.
+
+The truth of an exact case is E_R log(1 + (w-1)/N), which bounds KL(reference ‖ a draw picked by its weight), over draws
+of the posterior given the retained rows. There w = Z e^(-s), s = log p(S' | θ), Z = E_R e^s: E_S e^(-s) = 1/E_R e^s.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import torch
+from rich.table import Table
+from safetensors.torch import save
+from torch import Tensor
+
+from benchmarks.datasets.digits import digits
+from benchmarks.datasets.fashion_mnist import fashion_mnist
+from benchmarks.timing import timed
+from lethe.demo.service import Service, await_ready, run_service
+from lethe.progress import OnProgress, stages
+from lethe.verify import verify
+from ml.errors import InvalidInput
+from ml.forgetting.retained import retained_rows
+from ml.inference.chains import CYCLICAL_BNN_SGHMC, CYCLICAL_BNN_SGLD, Chains
+from ml.inference.function_mixing import row_log_likelihoods
+from ml.inference.network_chains import configure, sample_network
+from ml.models.lenet import LeNet5
+from ml.models.mlp import MLP
+from ml.models.network import Network
+from ml.posteriors.sample_set import SampleSet
+from vocabulary.references import Reference
+
+CASES = ("mlp", "lenet-sgld", "lenet-sghmc")
+_PERCEPTRON: Mapping[str, Any] = {"dimensions": 64, "hidden": 32, "classes": 10, "prior_std": 0.15}
+_ORDER_SEED = 17
+_DELETION_SECONDS = 900.0
+_ORIGINAL_SEED, _SEEDS = 1, (2, 3)
+"""Seed of the stored draws, and of the two sets without the forgotten rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A network with its rows and chains, and the groups to forget.
+
+    `separate` has sets without each group drawn; otherwise all are compared with sets without the largest.
+    """
+
+    name: str
+    family: str
+    config: Mapping[str, Any]
+    network: Network
+    rows: Tensor
+    chains: Chains
+    groups: tuple[int, ...]
+    reference: Reference
+    epsilon: float
+    separate: bool
+
+    def forgotten(self, size: int) -> Tensor:
+        """Return the positions of random people. Larger groups contain the smaller ones."""
+        return torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(_ORDER_SEED))[:size]
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        policy = {"epsilon": self.epsilon, "level": "estimated", "rungs": ["reweight"], "reference": self.reference}
+        kind = {"family": self.family, "posterior": "samples", "config": dict(self.config)}
+        return {"name": self.name, **kind, "policy": policy}
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Sample set with its processor seconds and diagnostics."""
+
+    sample_set: SampleSet
+    seconds: float
+    diagnostics: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """One group: what the certificate says, what it cost, and the loss on the forgotten rows in nats per row."""
+
+    people: int
+    level: str
+    reference: str
+    epsilon: float
+    truth: float | None
+    relative_ess: float
+    k_hat: float
+    independent_draws: float
+    worker_seconds: float
+    loss_before: float
+    loss_after: float
+    losses_without: tuple[float, ...]
+
+
+def build_case(name: str, data: Path | None) -> Case:
+    """Return the case of that name."""
+    if name == "mlp":
+        network, rows = MLP(**_PERCEPTRON), digits()[0].float()
+        chains = configure(network, len(rows))
+        return Case(name, "mlp", _PERCEPTRON, network, rows, chains, (1, 4), "posterior", 1.0, separate=True)
+    if name in CASES:
+        chains = CYCLICAL_BNN_SGLD if name == "lenet-sgld" else CYCLICAL_BNN_SGHMC
+        rows = fashion_mnist(True, data)
+        return Case(name, "lenet5", {}, LeNet5(), rows, chains, (1, 4, 16), "stored draws", 1.0, separate=False)
+    raise InvalidInput(f"unknown case {name!r}: choose among {', '.join(CASES)}")
+
+
+def bench_people(names: Sequence[str], folder: Path, data: Path | None) -> list[dict[str, Any]]:
+    """Draw what is not in the folder yet, forget each group by a service, and compare."""
+    torch.set_num_threads(1)
+    folder.mkdir(parents=True, exist_ok=True)
+    cases = [build_case(name, data) for name in names]
+    with stages() as bar:
+        return [_measure(case, folder, bar(case.name)) for case in cases]
+
+
+def people_table(case: dict[str, Any]) -> Table:
+    mixing = case["diagnostics"]["functions"]
+    table = Table(
+        title=f"{case['case']}: {case['draws']} draws in {case['sampling_seconds']:.0f} s of processor time, "
+        f"R-hat of the panel {mixing['r_hat']:.3f}"
+    )
+    for column in ("people", "level", "epsilon", "truth", "ESS/N", "k-hat", "worker s", "of sampling"):
+        table.add_column(column, justify="right")
+    for column in ("loss before", "after", "never seen"):
+        table.add_column(column, justify="right")
+    for group in case["groups"]:
+        table.add_row(
+            str(group["people"]),
+            group["level"],
+            f"{group['epsilon']:.3g}",
+            "–" if group["truth"] is None else f"{group['truth']:.3g}",
+            f"{group['relative_ess']:.2f}",
+            f"{group['k_hat']:.2f}",
+            f"{group['worker_seconds']:.1f}",
+            f"1/{case['sampling_seconds'] / group['worker_seconds']:.0f}",
+            f"{group['loss_before']:.3f}",
+            f"{group['loss_after']:.3f}",
+            ", ".join(f"{loss:.3f}" for loss in group["losses_without"]),
+        )
+    return table
+
+
+def draw_sets(case: Case, folder: Path, on_progress: OnProgress) -> dict[tuple[int, int], Draws]:
+    """Return the sample set without so many people by a seed, for each of those; stored ones are not drawn again."""
+    sizes = case.groups if case.separate else case.groups[-1:]
+    wanted = [(0, _ORIGINAL_SEED), *((size, seed) for size in sizes for seed in _SEEDS)]
+    return {(size, seed): _draw(case, size, seed, folder, on_progress) for size, seed in wanted}
+
+
+def _draw(case: Case, size: int, seed: int, folder: Path, on_progress: OnProgress) -> Draws:
+    file = folder / f"{case.name}-without{size}-seed{seed}.safetensors"
+    facts = file.with_suffix(".json")
+    if not facts.exists():
+        rows = retained_rows(case.rows, case.forgotten(size)) if size else case.rows
+        generator = torch.Generator().manual_seed(seed)
+
+        def report(iteration: int, _: float) -> None:
+            on_progress(f"sampling without {size}", iteration / case.chains.iterations)
+
+        seconds, sampled = timed(lambda: sample_network(case.network, rows, generator, report, case.chains))
+        file.write_bytes(sampled.sample_set.to_bytes())
+        # Written last: a set without this file is incomplete and is drawn again.
+        facts.write_text(json.dumps({"seconds": seconds, "diagnostics": asdict(sampled.diagnostics)}))
+    stored = json.loads(facts.read_text())
+    return Draws(SampleSet.from_bytes(file.read_bytes()), stored["seconds"], stored["diagnostics"])
+
+
+def _measure(case: Case, folder: Path, on_progress: OnProgress) -> dict[str, Any]:
+    drawn = draw_sets(case, folder, on_progress)
+    before = drawn[0, _ORIGINAL_SEED]
+    # No refreshes: the worker's time is to be that of deletions alone.
+    with TemporaryDirectory() as data_dir, run_service(Path(data_dir), {"LETHE_REFRESH_BELOW": "0"}) as service:
+        await_ready(service)
+        groups = [asdict(group) for group in _forget_groups(service, case, drawn, on_progress)]
+    on_progress("done", 1.0)
+    return {
+        "case": case.name,
+        "draws": len(before.sample_set.samples),
+        "sampling_seconds": before.seconds,
+        "diagnostics": before.diagnostics,
+        "groups": groups,
+    }
+
+
+def _forget_groups(
+    service: Service, case: Case, drawn: dict[tuple[int, int], Draws], on_progress: OnProgress
+) -> Iterator[Forgotten]:
+    before = drawn[0, _ORIGINAL_SEED].sample_set
+    for number, size in enumerate(case.groups):
+        on_progress(f"forgetting {size}", number / len(case.groups))
+        predicate, posterior, seconds = _forget_by_service(service, case, before, size)
+        bound, constants = predicate["bound"], predicate["bound"]["constants"]
+        without = [drawn[size if case.separate else case.groups[-1], seed].sample_set for seed in _SEEDS]
+        rows = case.rows[case.forgotten(size)]
+        yield Forgotten(
+            people=size,
+            level=bound["level"],
+            reference=bound["reference_kind"],
+            epsilon=bound["epsilon"],
+            truth=_truth(case.network, without, rows, constants["independent_draws"]) if case.separate else None,
+            relative_ess=constants["relative_ess"],
+            k_hat=constants["k_hat"],
+            independent_draws=constants["independent_draws"],
+            worker_seconds=seconds,
+            loss_before=_loss(case.network, before, rows),
+            loss_after=_loss(case.network, posterior, rows),
+            losses_without=tuple(_loss(case.network, other, rows) for other in without),
+        )
+
+
+def _forget_by_service(
+    service: Service, case: Case, before: SampleSet, size: int
+) -> tuple[dict[str, Any], SampleSet, float]:
+    """Register the draws, delete the people, and verify; return the certificate, the posterior, the worker's time."""
+    people = [{"identity_type": "customer_id", "identity_value": f"person-{row}"} for row in range(len(case.rows))]
+    with service.client("engineer") as engineer, service.client("compliance") as compliance:
+        records = save({"x": case.rows})
+        model_id = engineer.register_model(case.manifest, before.to_bytes(), records, people)["id"]
+        engineer.readiness(model_id)
+        started = _worker_seconds(service)
+        subjects = [people[row] for row in case.forgotten(size).tolist()]
+        deletion = compliance.wait(compliance.delete(subjects, models=[model_id])["id"], timeout=_DELETION_SECONDS)
+        seconds = _worker_seconds(service) - started
+        (target,) = deletion["models"]
+        if deletion["status"] != "completed":
+            raise InvalidInput(f"{case.name}, {size} people: {target['failure']}")
+        posterior = engineer.posterior(model_id)
+        verified = verify(compliance.certificate(target["certificate"]), compliance.keys(), posterior)
+    return dict(verified.predicate), SampleSet.from_bytes(posterior), seconds
+
+
+def _worker_seconds(service: Service) -> float:
+    """Return the processor time of the worker and its children so far."""
+    pid = json.loads((service.data_dir / "processes.json").read_text())["worker-1"]["pid"]
+    worker = psutil.Process(pid)
+    times = [process.cpu_times() for process in (worker, *worker.children(recursive=True))]
+    return float(sum(time.user + time.system for time in times))
+
+
+def _loss(network: Network, sample_set: SampleSet, rows: Tensor) -> float:
+    """Return -log of the predicted probability of the labels, averaged over rows; predictions are over draws."""
+    log_likelihoods = row_log_likelihoods(network, sample_set.samples, rows)
+    return -float(torch.logsumexp(log_likelihoods + sample_set.weights.log().unsqueeze(1), 0).mean())
+
+
+def _truth(network: Network, without: Sequence[SampleSet], rows: Tensor, independent_draws: float) -> float:
+    samples = torch.cat([sample_set.samples for sample_set in without])
+    s = row_log_likelihoods(network, samples, rows).sum(1)
+    log_z = torch.logsumexp(s, 0) - math.log(len(s))
+    return float(torch.log1p(((log_z - s).exp() - 1) / independent_draws).mean())
