@@ -99,6 +99,7 @@ class Forgotten:
     level: str
     reference: str
     epsilon: float
+    undetectable: float
     truth: float | None
     relative_ess: float
     k_hat: float
@@ -137,7 +138,7 @@ def people_table(case: dict[str, Any]) -> Table:
         title=f"{case['case']}: {case['draws']} draws in {case['sampling_seconds']:.0f} s of processor time, "
         f"R-hat of the panel {mixing['r_hat']:.3f}"
     )
-    for column in ("people", "level", "epsilon", "truth", "ESS/N", "k-hat", "worker s", "of sampling"):
+    for column in ("people", "level", "epsilon", "undetectable", "truth", "ESS/N", "k-hat", "worker s", "of sampling"):
         table.add_column(column, justify="right")
     for column in ("loss before", "after", "never seen"):
         table.add_column(column, justify="right")
@@ -146,6 +147,7 @@ def people_table(case: dict[str, Any]) -> Table:
             str(group["people"]),
             group["level"],
             f"{group['epsilon']:.3g}",
+            f"{group['undetectable']:.3g}",
             "–" if group["truth"] is None else f"{group['truth']:.3g}",
             f"{group['relative_ess']:.2f}",
             f"{group['k_hat']:.2f}",
@@ -215,6 +217,7 @@ def _forget_groups(
             level=bound["level"],
             reference=bound["reference_kind"],
             epsilon=bound["epsilon"],
+            undetectable=constants["undetectable"],
             truth=_truth(case.network, without, rows, constants["independent_draws"]) if case.separate else None,
             relative_ess=constants["relative_ess"],
             k_hat=constants["k_hat"],

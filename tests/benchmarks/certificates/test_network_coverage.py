@@ -44,7 +44,7 @@ def test_no_estimate_has_no_coverage() -> None:
         network_coverage(0, seed=1)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_small_run_covers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_ROWS", (192,))
     monkeypatch.setattr(module, "_DIMENSIONS", (2,))

@@ -7,7 +7,7 @@ from benchmarks.certificates import sabotage
 from benchmarks.certificates.sabotage import NOT_POSTERIOR, QUICK, WORTHLESS, bench_sabotage
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_no_nonsense_set_of_a_regression_is_certified_and_right_draws_are() -> None:
     generator = torch.Generator().manual_seed(1)
     for _ in range(2):

@@ -29,6 +29,7 @@ def test_results_and_figures_are_kept_and_not_run_again(tmp_path: Path, monkeypa
     assert "paper's method" in again.stdout
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("tiny_networks")
 def test_networks_are_trained_once_and_shown_beside_their_controls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -60,7 +60,7 @@ def test_larger_groups_contain_the_smaller_ones() -> None:
     assert len(set(case.forgotten(4).tolist())) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_service_forgets_a_person_and_the_bound_covers_the_truth(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

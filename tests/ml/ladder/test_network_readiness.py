@@ -39,6 +39,12 @@ def fall(monkeypatch: pytest.MonkeyPatch) -> list[CouldFall]:
     return falls
 
 
+@pytest.fixture
+def _rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deletions that get an estimate, without the seconds that rehearsing them takes."""
+    monkeypatch.setattr(module, "_rehearse_groups", lambda *_: {1: 0.01})
+
+
 @pytest.mark.usefixtures("fall")
 def test_a_network_at_rest_is_ready_and_deletions_were_rehearsed(converged: MeanFieldGaussian, rows: Tensor) -> None:
     readiness = check_network(SMOOTH, converged, rows, epsilon=0.3)
@@ -49,6 +55,7 @@ def test_a_network_at_rest_is_ready_and_deletions_were_rehearsed(converged: Mean
     assert "10 random rows" in readiness.findings[-1]
 
 
+@pytest.mark.usefixtures("_rehearsed")
 def test_restarts_must_find_nothing_that_the_policy_would_notice(
     fall: list[CouldFall], converged: MeanFieldGaussian, rows: Tensor
 ) -> None:
@@ -64,6 +71,7 @@ def test_restarts_must_find_nothing_that_the_policy_would_notice(
     assert "can still fall by 1.1 nats" in advice(1.1, 0.01, None)[0]
 
 
+@pytest.mark.usefixtures("_rehearsed")
 def test_a_fall_within_its_sampling_error_cannot_be_told(
     fall: list[CouldFall], converged: MeanFieldGaussian, rows: Tensor
 ) -> None:
