@@ -2,7 +2,8 @@
 
     exact          PriorHMC on every row, for networks of up to some thousand parameters. Its draws pass for draws of
                    the posterior: R̂ and ESS of log-likelihoods, mean gradient, virial and width.
-    minibatches    cyclical SGHMC for all others. Its draws average predictions well, but are no posterior draws.
+    minibatches    SGHMC with a constant step for all others. Its draws average predictions well, but are no posterior
+                   draws.
 
 Each chain starts at weights of its own, so that R̂ compares chains that had nothing in common. In function space they
 agree; single weights may not, as hidden units can change places.
@@ -19,7 +20,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ml.inference.chains import CYCLICAL_BNN_SGHMC, Chains, OnStep, Sampled, sample
+from ml.inference.chains import MIXING_BNN_SGHMC, Chains, OnStep, Sampled, sample
 from ml.inference.prior_hmc import PriorHMC
 from ml.inference.sgld import normal
 from ml.models.network import Network
@@ -35,7 +36,7 @@ _STEPS = 2.8
 def configure(network: Network, rows: int) -> Chains:
     """Return the chains for a network and its number of rows."""
     if network.parameter_count * rows > _MAX_EXACT:
-        return replace(CYCLICAL_BNN_SGHMC, batch_size=min(rows, CYCLICAL_BNN_SGHMC.batch_size or rows))
+        return replace(MIXING_BNN_SGHMC, batch_size=min(rows, MIXING_BNN_SGHMC.batch_size or rows))
     algorithm = PriorHMC(network.prior_std, steps=_expected_steps(network, rows), tuning=_TUNING)
     return Chains(algorithm, iterations=600, burn_in=_TUNING)
 
