@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ml.certify.ensemble import check_ensemble
+from ml.certify.network_sample_readiness import check_network_samples
 from ml.certify.readiness import Readiness
 from ml.certify.sample_readiness import check_samples
 from ml.errors import InvalidInput
@@ -34,6 +35,7 @@ from ml.posteriors.ensemble import Ensemble
 from ml.posteriors.mean_field import MeanFieldGaussian
 from ml.posteriors.sample_set import SampleSet
 from vocabulary.posterior_kinds import POSTERIOR_TENSORS, PosteriorKind
+from vocabulary.references import DEFAULT_REFERENCE, Reference
 
 Posterior = MeanFieldGaussian | SampleSet | Ensemble
 AnyPosterior = TypeVar("AnyPosterior", bound=Posterior)
@@ -67,14 +69,23 @@ def forget(
     return _kind(model, posterior).forget(*arguments)
 
 
-def readiness(model: Model, posterior: Posterior, data: Tensor, epsilon: float | None = None) -> Readiness:
+def readiness(
+    model: Model,
+    posterior: Posterior,
+    data: Tensor,
+    epsilon: float | None = None,
+    reference: Reference = DEFAULT_REFERENCE,
+) -> Readiness:
     """Report which certificates a posterior allows now, and how to improve them.
 
-    `epsilon` is the policy's. A network is ready if restarts find nothing lower than it would notice.
+    `epsilon` and `reference` are the policy's. A network is ready if restarts find nothing lower than epsilon would
+    notice, its sample set if deletions can be certified against the reference.
     """
     kind = _kind(model, posterior)
     if kind is _NETWORK:
         return kind.readiness(model, posterior, data, epsilon)
+    if kind is _NETWORK_SAMPLES:
+        return kind.readiness(model, posterior, data, reference)
     return kind.readiness(model, posterior, data)
 
 
@@ -151,6 +162,6 @@ def _polish_network(
 
 _VARIATIONAL = _Kind(variational.forget, check_variational, _polish_variational)
 _SAMPLES = _Kind(samples.forget, check_samples, _polish_samples)
-_NETWORK_SAMPLES = _Kind(network_samples.forget, check_samples, _polish_samples)
+_NETWORK_SAMPLES = _Kind(network_samples.forget, check_network_samples, _polish_samples)
 _ENSEMBLE = _Kind(ensemble.forget, check_ensemble, _polish_ensemble)
 _NETWORK = _Kind(network.forget, check_network, _polish_network)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -22,6 +23,7 @@ from service.store.refreshes.publication import RefreshResult, publish_refresh
 from worker.context import WorkerContext
 from worker.failures import classify
 from worker.loading import LoadedModel, load_model
+from worker.readiness import check_loaded
 from worker.refresh_lease import GaveWay, RefreshLease
 
 CHECKPOINT_SECONDS = 10.0
@@ -100,8 +102,8 @@ def _resume(context: WorkerContext, claim: RefreshClaim, loaded: LoadedModel) ->
 
 def _check(claim: RefreshClaim, loaded: LoadedModel, refreshed: SampleSet) -> dict[str, Any]:
     """Return the readiness of the new draws. Raises ChecksFailed if it allows less than that of the draws before."""
-    readiness: dict[str, Any] = ml.readiness(loaded.model, refreshed, loaded.rows).to_dict()
-    before: dict[str, Any] = claim.readiness or ml.readiness(loaded.model, loaded.posterior, loaded.rows).to_dict()
+    readiness = check_loaded(replace(loaded, posterior=refreshed), claim.policy)
+    before: dict[str, Any] = claim.readiness or check_loaded(loaded, claim.policy)
     if not set(before["levels"]) <= set(readiness["levels"]):
         raise ChecksFailed(
             f"the draws before passed their checks, but the new ones do not, so they were discarded: "

@@ -15,37 +15,41 @@ from torch import Tensor
 import ml
 from ml.kinds import stored_kind
 from service.store.access.identities import Identity
+from vocabulary.references import DEFAULT_REFERENCE, Reference
 
 
 @dataclass(frozen=True, eq=False)
 class ModelFiles:
     """Files of a registration: the model that the manifest describes, its posterior and the training rows.
 
-    `epsilon` is that of the manifest's policy, if it has one.
+    `epsilon` and `reference` are those of the manifest's policy, if it has one.
     """
 
     model: ml.Model
     posterior: ml.Posterior
     data: Tensor
     epsilon: float | None = None
+    reference: Reference = DEFAULT_REFERENCE
 
     @classmethod
     def read(cls, manifest: Path, posterior: Path, records: Path) -> ModelFiles:
-        family, config, kind, epsilon = _manifest(manifest)
-        return cls(ml.build(family, config), _posterior(posterior, kind), read_rows(records), epsilon)
+        family, config, kind, policy = _manifest(manifest)
+        terms = policy.get("epsilon"), policy.get("reference", DEFAULT_REFERENCE)
+        return cls(ml.build(family, config), _posterior(posterior, kind), read_rows(records), *terms)
 
     def check(self) -> ml.Readiness:
-        return ml.readiness(self.model, self.posterior, self.data, self.epsilon)
+        return ml.readiness(self.model, self.posterior, self.data, self.epsilon, self.reference)
 
     def polish(self, on_iteration: Callable[[int], None]) -> ml.Posterior:
         return ml.polish(self.model, self.posterior, self.data, on_iteration)
 
 
-def _manifest(path: Path) -> tuple[str, dict[str, Any], str | None, float | None]:
+def _manifest(path: Path) -> tuple[str, dict[str, Any], str | None, dict[str, Any]]:
+    """Return family, configuration, kind of posterior and policy; the last two may be missing."""
     try:
         manifest = json.loads(path.read_text())
-        policy = manifest.get("policy") or {}
-        return str(manifest["family"]), dict(manifest["config"]), manifest.get("posterior"), policy.get("epsilon")
+        policy = dict(manifest.get("policy") or {})
+        return str(manifest["family"]), dict(manifest["config"]), manifest.get("posterior"), policy
     except (ValueError, KeyError, TypeError) as error:
         raise ml.InvalidInput(
             f"{path} is not a manifest ({error!r}): write JSON with family and config, as for registration"

@@ -21,6 +21,7 @@ from ml.inference.function_mixing import FunctionMixing, measure_functions
 from ml.inference.network_diagnostics import diagnose_network
 from ml.models.network import Network
 from ml.posteriors.sample_set import SampleSet
+from vocabulary.references import DEFAULT_REFERENCE, Reference
 
 _REHEARSED_ROWS = 5
 _REHEARSAL_SEED = 1
@@ -28,11 +29,18 @@ _STORED_ONLY = (
     "the draws can be certified against the law of the stored draws only: set the policy's reference to 'stored "
     "draws', which promises less, or run chains that pass: "
 )
+_AS_ALLOWED = (
+    "certificates are against the law of the stored draws, as the policy allows: the draws do not pass for draws of "
+    "the posterior: "
+)
 _NOTHING = "no certificate without retraining: run more chains, longer ones, or refresh them on the rows: "
 
 
-def check_network_samples(network: Network, sample_set: SampleSet, data: Tensor) -> Readiness:
-    """Check stored samples of a network against the rows of their posterior."""
+def check_network_samples(
+    network: Network, sample_set: SampleSet, data: Tensor, reference: Reference = DEFAULT_REFERENCE
+) -> Readiness:
+    """Check stored samples of a network against the rows of their posterior. `reference` is the weakest one allowed."""
+    network.check_data(data)
     diagnostics = diagnose_network(network, sample_set, data)
     functions = diagnostics.functions or measure_functions(network, sample_set, data)
     rehearsals = rehearse(network, sample_set, data, diagnostics)
@@ -44,13 +52,12 @@ def check_network_samples(network: Network, sample_set: SampleSet, data: Tensor)
         "rehearsed_relative_ess": statistics.median(c.constants.relative_ess for c in rehearsals),
         "rehearsed_epsilon": statistics.median(c.epsilon for c in rehearsals),
     }
-    return Readiness(
-        ("estimated",) if issued else (),
-        math.nan,
-        numbers,
-        (*_describe(diagnostics, functions, numbers), _describe_rehearsals(rehearsals, len(issued))),
-        _advice(diagnostics, posterior, rehearsals, issued),
-    )
+    findings = [*_describe(diagnostics, functions, numbers), _describe_rehearsals(rehearsals, len(issued))]
+    advice = _advice(diagnostics, posterior, rehearsals, issued)
+    if issued and not posterior and reference == "stored draws":
+        findings.append(_AS_ALLOWED + (diagnostics.warning or ""))
+        advice = ()
+    return Readiness(("estimated",) if issued else (), math.nan, numbers, tuple(findings), advice)
 
 
 def rehearse(network: Network, sample_set: SampleSet, data: Tensor, diagnostics: Diagnostics) -> list[Certificate]:

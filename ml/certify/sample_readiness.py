@@ -9,7 +9,6 @@ import math
 
 from torch import Tensor
 
-from ml.certify.network_sample_readiness import check_network_samples
 from ml.certify.readiness import Readiness
 from ml.inference.diagnostics import Diagnostics, diagnose, evenly_spaced_draws
 from ml.inference.mixing import by_chain
@@ -25,8 +24,6 @@ _CHECKED_DRAWS = 500  # a chain
 def check_samples(likelihood: Likelihood, sample_set: SampleSet, data: Tensor) -> Readiness:
     """Check stored samples against the rows of their posterior."""
     likelihood.check_data(data)
-    if isinstance(likelihood, Network):
-        return check_network_samples(likelihood, sample_set, data)
     diagnostics = diagnose_samples(likelihood, sample_set, data)
     numbers = _numbers(diagnostics, sample_set)
     findings = (

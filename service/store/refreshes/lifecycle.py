@@ -45,6 +45,7 @@ class RefreshClaim:
     family: str
     posterior_kind: str
     config: dict[str, Any]
+    policy: dict[str, Any]
     posterior_digest: str
     dataset_digest: str
     readiness: dict[str, Any] | None
@@ -187,6 +188,7 @@ def _make_claim(claim_id: uuid.UUID, worker: str, model: Model, version: Version
         family=model.family,
         posterior_kind=model.posterior_kind,
         config=model.config,
+        policy=model.policy,
         posterior_digest=version.posterior_digest,
         dataset_digest=version.dataset_digest,
         readiness=version.readiness,
