@@ -156,22 +156,26 @@ class Client:
         """Download a certificate by its path in the deletion: the `json` bundle, or `pdf` or `html` to read."""
         return self._send("GET", f"{path}.{form}").content
 
-    def download(self, deletion_id: str, folder: Path, form: str = "json") -> list[Path]:
+    def download(self, deletion_id: str, folder: Path, form: str = "json", replace: bool = False) -> list[Path]:
         """Write the certificates of a deletion, and the keys that verify them, into a folder.
 
-        Returns the paths of the certificates, an empty list before there are any.
+        Returns the paths of the certificates, an empty list before there are any. Raises FileExistsError for a
+        certificate that is there already, unless it is to be replaced; nothing is written then.
         """
         deletion = self.deletion(deletion_id)
-        paths = {f"certificate-{model['model_id']}.{form}": model["certificate"] for model in deletion["models"]}
+        certificates = [model["certificate"] for model in deletion["models"] if model["certificate"]]
+        paths = {folder / f"certificate-{path.rpartition('/')[2]}.{form}": path for path in certificates}
         if deletion["absence"]:
-            paths = {f"absence-{deletion_id}.{form}": deletion["absence"]}
-        ready = {folder / name: path for name, path in paths.items() if path}
-        if ready:
+            paths = {folder / f"absence-{deletion_id}.{form}": deletion["absence"]}
+        for file in paths:
+            if file.exists() and not replace:
+                raise FileExistsError(f"{file} exists already")
+        if paths:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / KEYS).write_bytes(self.keys())
-        for file, path in ready.items():
+        for file, path in paths.items():
             file.write_bytes(self.certificate(path, form))
-        return list(ready)
+        return list(paths)
 
     def keys(self) -> bytes:
         """Return the list of keys for verification. Keep it where an auditor trusts it more than this service."""

@@ -209,10 +209,12 @@ def _fail(context: WorkerContext, claim: Claim, failure: Failure, rungs: Sequenc
     except LeaseLost:
         log.warning("batch.lost", batch_id=str(claim.batch_id))
     else:
-        _log_each(claim, "deletion.failed", reason=failure.reason, permanent=failure.permanent)
+        _log_each(claim, "deletion.failed", level="warning", reason=failure.reason, permanent=failure.permanent)
 
 
-def _log_each(claim: Claim, event: str, **fields: object) -> None:
+def _log_each(claim: Claim, event: str, level: str = "info", **fields: object) -> None:
     """Log one line for each deletion, with the id of the HTTP request that created it."""
     for deletion_id, request_id in claim.requests:
-        log.info(event, request_id=request_id, deletion_id=str(deletion_id), batch_id=str(claim.batch_id), **fields)
+        getattr(log, level)(
+            event, request_id=request_id, deletion_id=str(deletion_id), batch_id=str(claim.batch_id), **fields
+        )

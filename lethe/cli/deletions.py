@@ -75,13 +75,17 @@ def get_certificates(
     deletion_id: DeletionId,
     folder: Annotated[Path, typer.Option("--out", help="Folder for the files.")] = Path(),
     form: Annotated[Form, typer.Option("--as", help="json to verify, pdf to print, html to read.")] = Form.JSON,
+    force: Annotated[bool, typer.Option("--force", help="Replace certificates that are there already.")] = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     data_dir: TokenFolder = DEFAULT_DATA_DIR,
 ) -> None:
     """Download the certificates of a deletion, one per model, and the keys that verify them."""
     with connect(url, token, data_dir, "compliance") as client:
-        files = client.download(deletion_id, folder, form)
+        try:
+            files = client.download(deletion_id, folder, form, replace=force)
+        except FileExistsError as error:
+            raise typer.BadParameter(f"{error}: choose another --out, or replace it with --force") from None
     if not files:
         raise typer.BadParameter("none yet: the deletion has not ended. Try `lethe status --watch`.")
     for file in files:

@@ -21,6 +21,7 @@ from lethe.client import Client
 from lethe.demo.picture import draw
 from lethe.demo.service import Service, ServiceFailed, await_ready, run_service
 from lethe.verify import Rejected, Verified, verify
+from service.settings import make_private_folder
 
 SEED = 0
 POINTS, PEOPLE = 2000, 200
@@ -60,7 +61,7 @@ class DemoFailed(Exception):
 def run_demo(folder: Path, subjects: int, console: Console) -> int:
     """Run the demo and return its exit code: 0 if every certificate is valid and bounds the true divergence."""
     data_dir = folder.resolve()
-    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private_folder(data_dir)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     try:
         with run_service(data_dir) as service, Progress(*columns, console=console) as progress:

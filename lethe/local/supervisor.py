@@ -23,6 +23,7 @@ import structlog
 
 from lethe.local.child import STOP_SIGNALS, Child, Program
 from lethe.local.stopped import CHECK_SECONDS, STOPPED_SECONDS, StoppedProcesses
+from service.settings import make_private_folder
 
 __all__ = ["AlreadyRunningError", "Program", "Supervisor", "exclusive"]
 
@@ -170,7 +171,7 @@ class Supervisor:
 @contextlib.contextmanager
 def exclusive(data_dir: Path) -> Iterator[None]:
     """Lock the data folder against a second supervisor. The kernel releases the lock however the process dies."""
-    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private_folder(data_dir)
     with (data_dir / "supervisor.lock").open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,6 +11,8 @@ from .reading import Rejected
 
 VERIFIED, REJECTED, UNREADABLE, UNCONFIRMED = 0, 1, 2, 3
 """Exit codes."""
+PRINTED = (b"%pdf-", b"<!doctype html")
+"""How printed forms begin, in lower case."""
 ENDINGS = {VERIFIED: "verified", REJECTED: "rejected", UNREADABLE: "not read", UNCONFIRMED: "not verified yet"}
 
 
@@ -24,15 +26,30 @@ def verify_files(
 ) -> tuple[int, Mapping[str, Any]]:
     """Return the exit code and the result as JSON values."""
     try:
+        _require_signed_form(bundle)
         model, proof = posterior.read_bytes() if posterior else None, _read(later) if later else None
         verified = verify(_read(bundle), _read(keys), model, proof, witnesses, origin)
     except OSError as error:
         return UNREADABLE, _failure("unreadable", f"cannot read {error.filename}: {error.strerror}")
+    except _Printed as reason:
+        return UNREADABLE, _failure("unreadable", str(reason))
     except Unconfirmed as missing:
         return UNCONFIRMED, {**_failure("unconfirmed", str(missing)), **missing.so_far.findings()}
     except Rejected as reason:
         return REJECTED, _failure("rejected", str(reason))
     return VERIFIED, verified.facts()
+
+
+class _Printed(Exception):
+    """The file is a certificate's printed form, which carries no signature."""
+
+
+def _require_signed_form(bundle: Path) -> None:
+    if _read(bundle).lstrip()[:15].lower().startswith(PRINTED):
+        raise _Printed(
+            f"{bundle.name} is the printed form, which carries no signature: pass the .json file of the same "
+            "certificate, which `lethe certificate get` downloads"
+        )
 
 
 def write_ending(code: int, facts: Mapping[str, Any]) -> tuple[str, str]:

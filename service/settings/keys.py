@@ -26,12 +26,18 @@ def new_key() -> str:
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
+def make_private_folder(path: Path) -> None:
+    """Create a folder that only its owner can enter, and parents that are missing likewise."""
+    for folder in reversed((path, *path.parents)):
+        folder.mkdir(exist_ok=True, mode=0o700)
+
+
 def write_private_file(path: Path, text: str) -> None:
     """Create a file that only its owner can read. Raise FileExistsError instead of overwriting.
 
     The complete file is linked into place, so that a process starting at the same time never reads half a key.
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private_folder(path.parent)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     draft.touch(mode=0o600, exist_ok=False)
     try:

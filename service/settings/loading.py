@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr, ValidationError
 
-from service.settings.keys import ConfigurationError, ensure_key_file, read_key
+from service.settings.keys import ConfigurationError, ensure_key_file, make_private_folder, read_key
 from service.settings.settings import Settings
 
 PLACEHOLDERS = ("change-me", "changeme", "placeholder", "password", "secret")
@@ -35,7 +35,7 @@ def load_settings(data_dir: Path | None = None) -> Settings:
 
 
 def _with_local_secrets(settings: Settings) -> Settings:
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private_folder(settings.data_dir)
     folder = settings.data_dir / "secrets"
     local: dict[str, SecretStr | Path] = {}
     if not settings.identity_key_source.variables:

@@ -7,6 +7,8 @@ the process, so the supervisor of `lethe up` ends stopped processes (lethe/local
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 import time
 from datetime import UTC, datetime
@@ -68,7 +70,14 @@ def _own_options(url: str) -> str:
 
 
 def _sqlite_engine(url: str) -> Engine:
-    engine = create_engine(url, hide_parameters=True)
+    engine, path = create_engine(url, hide_parameters=True), make_url(url).database
+
+    @event.listens_for(engine, "do_connect")
+    def _create(*_: Any) -> None:
+        # SQLite would create the file readable by everybody. Its log gets the mode of the file. Errors are SQLite's.
+        if path:
+            with contextlib.suppress(OSError):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _: ConnectionPoolEntry) -> None:

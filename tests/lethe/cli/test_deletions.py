@@ -56,13 +56,28 @@ def test_from_request_to_verified_certificate(
     forget_pending(context, model_id)
     done = RUN.invoke(app, ["status", deletion_id, "--watch", "--json", *options])
     assert parse_output(done)["status"] == "completed"
+    (target,) = parse_output(done)["models"]
+    name = f"certificate-{target['certificate'].rpartition('/')[2]}"
     assert RUN.invoke(app, ["certificate", "get", deletion_id, "--out", str(tmp_path), *options]).exit_code == 0
     key = (tmp_path / "lethe-keys.json").read_bytes()
-    assert verify((tmp_path / f"certificate-{model_id}.json").read_bytes(), key).kind == "certificate"
+    assert verify((tmp_path / f"{name}.json").read_bytes(), key).kind == "certificate"
     assert verified_so_far(receipt.read_bytes(), key).kind == "receipt"
     printed = RUN.invoke(app, ["certificate", "get", deletion_id, "--out", str(tmp_path), "--as", "pdf", *options])
     assert printed.exit_code == 0, printed.output
-    assert (tmp_path / f"certificate-{model_id}.pdf").read_bytes().startswith(b"%PDF-")
+    assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF-")
+
+
+def test_a_certificate_is_replaced_only_on_request(options: list[str], tmp_path: Path) -> None:
+    requested = RUN.invoke(app, ["delete", "-", "--json", *options], input="email=nobody@example.org\n")
+    get = ["certificate", "get", parse_output(requested)["id"], "--out", str(tmp_path), *options]
+    assert RUN.invoke(app, get).exit_code == 0
+    (file,) = tmp_path.glob("absence-*.json")
+    file.write_text("mine")
+    refused = RUN.invoke(app, get)
+    assert (refused.exit_code, file.read_text()) == (2, "mine")
+    assert "--force" in refused.stderr
+    assert RUN.invoke(app, [*get, "--force"]).exit_code == 0
+    assert file.read_text() != "mine"
 
 
 def test_identities_may_come_from_standard_input(options: list[str], tmp_path: Path) -> None:

@@ -33,6 +33,15 @@ def test_each_outcome_has_its_code(keys: Path) -> None:
     assert write_ending(code, facts)[0] == "not verified yet"
 
 
+@pytest.mark.parametrize("start", [b"%PDF-1.7\n", b"<!DOCTYPE html>\n<html>", b"\n<!doctype html>"])
+def test_a_printed_form_is_told_from_the_signed_one(keys: Path, start: bytes) -> None:
+    printed = keys.parent / "certificate.pdf"
+    printed.write_bytes(start + b"certificate")
+    code, facts = verify_files(printed, keys)
+    assert code == 2
+    assert "certificate.pdf is the printed form, which carries no signature: pass the .json file" in facts["reason"]
+
+
 def test_files_beside_the_bundle_are_read(keys: Path) -> None:
     bundle, posterior, later = write(keys, certificate()), keys.parent / "model", keys.parent / "later.json"
     posterior.write_bytes(POSTERIOR)

@@ -32,6 +32,17 @@ def test_alive_and_ready(api: Api) -> None:
     assert api.call(None, "GET", "/readyz").json() == dict.fromkeys(names, "ok")
 
 
+def test_probes_may_ask_for_the_head_alone(api: Api) -> None:
+    for path in ("/healthz", "/readyz"):
+        response = api.call(None, "HEAD", path)
+        assert (response.status_code, response.content) == (200, b"")
+
+
+def test_the_start_page_leads_to_the_documentation(api: Api) -> None:
+    response = api.call(None, "GET", "/")
+    assert (response.status_code, response.headers["location"]) == (307, "/docs")
+
+
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_not_ready_names_every_fault(settings: Settings, database: Database) -> None:
     faulty = settings.model_copy(

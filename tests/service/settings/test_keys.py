@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from service.settings import ConfigurationError, load_settings, new_key, write_private_file
+from service.settings import (
+    ConfigurationError,
+    load_settings,
+    make_private_folder,
+    new_key,
+    write_private_file,
+)
 from tests.service.settings.conftest import DEPLOYED, KEY_SOURCES, KEYS, deploy
 
 
@@ -15,6 +21,12 @@ def test_a_private_file_is_never_overwritten(tmp_path: Path) -> None:
         write_private_file(tmp_path / "key", "two")
     assert (tmp_path / "key").read_text() == "one"
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
+def test_a_private_folder_has_private_parents(tmp_path: Path) -> None:
+    make_private_folder(tmp_path / "a" / "b")
+    make_private_folder(tmp_path / "a" / "b")
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("a", "a/b")] == [0o700, 0o700]
 
 
 def test_identity_keys_are_listed_oldest_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

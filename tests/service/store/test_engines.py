@@ -34,6 +34,15 @@ def test_sqlite_runs_with_wal_foreign_keys_and_secure_delete(tmp_path: Path) -> 
     assert values == ["wal", 1, 1, 2, 30_000]
 
 
+def test_the_files_of_sqlite_are_private(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path}/new.db")
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE a (b INTEGER)")
+        modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    database.close()
+    assert modes == dict.fromkeys(("new.db", "new.db-wal", "new.db-shm"), 0o600)
+
+
 @on_postgresql
 def test_a_transaction_waits_for_a_lock_no_longer_than_its_limit(database: Database) -> None:
     with database.writing() as holder:
