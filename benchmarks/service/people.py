@@ -5,8 +5,9 @@
     lenet-sghmc    the same by SGHMC
 
 Each row is a person. Each group is forgotten from a model of its own, registered with the same draws over HTTP under
-`lethe up`. Processor time is that of the worker, from the request to the published certificate, against that of
-sampling anew. Predictions on the forgotten rows are compared with two sample sets that never saw them.
+`lethe up`, by weights alone: what they do not carry is refused and counts. Processor time is that of the worker, from
+the request to the published certificate, against that of sampling anew. Predictions on the forgotten rows are compared
+with two sample sets that never saw them; those of LeNet-5 are of shorter chains, and without the people of all groups.
 
 The truth of an exact case is E_R log(1 + (w-1)/N), which bounds KL(reference ‖ a draw picked by its weight), over draws
 of the posterior given the retained rows. There w = Z e^(-s), s = log p(S' | θ), Z = E_R e^s: E_S e^(-s) = 1/E_R e^s.
@@ -14,10 +15,11 @@ of the posterior given the retained rows. There w = Z e^(-s), s = log p(S' | θ)
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -50,16 +52,18 @@ _PERCEPTRON: Mapping[str, Any] = {"dimensions": 64, "hidden": 32, "classes": 10,
 _LENET: Mapping[str, Any] = {"prior_std": 0.04, "activation": "tanh"}
 """A narrow prior and smooth units: chains mix, and predict as well as with the default (docs/decisions/0006)."""
 _ORDER_SEED = 17
-_DELETION_SECONDS = 900.0
+_EPSILON = 1.0
+_SERVICE_SECONDS = 900.0
 _ORIGINAL_SEED, _SEEDS = 1, (2, 3)
 """Seed of the stored draws, and of the two sets without the forgotten rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A network with its rows and chains, and the groups to forget.
+    """A network with its rows and chains, and the sizes of the groups to forget, in each of some rounds.
 
-    `separate` has sets without each group drawn; otherwise all are compared with sets without the largest.
+    `exact` has sets without each group drawn, by the same chains, which give the truth. Otherwise all groups are
+    compared with sets of the chains `without`, which saw nobody of any group.
     """
 
     name: str
@@ -68,18 +72,25 @@ class Case:
     network: Network
     rows: Tensor
     chains: Chains
-    groups: tuple[int, ...]
+    without: Chains
+    sizes: tuple[int, ...]
+    rounds: int
     reference: Reference
-    epsilon: float
-    separate: bool
+    exact: bool
 
-    def forgotten(self, size: int) -> Tensor:
-        """Return the positions of random people. Larger groups contain the smaller ones."""
-        return torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(_ORDER_SEED))[:size]
+    @property
+    def everybody(self) -> int:
+        """Number of people in all groups."""
+        return self.rounds * self.sizes[-1]
+
+    def forgotten(self, size: int, number: int = 0) -> Tensor:
+        """Return the positions of random people. Within a round, larger groups contain the smaller ones."""
+        order = torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(_ORDER_SEED))
+        return order[number * self.sizes[-1] :][:size]
 
     @property
     def manifest(self) -> dict[str, Any]:
-        policy = {"epsilon": self.epsilon, "level": "estimated", "rungs": ["reweight"], "reference": self.reference}
+        policy = {"epsilon": _EPSILON, "level": "estimated", "rungs": ["reweight"], "reference": self.reference}
         kind = {"family": self.family, "posterior": "samples", "config": dict(self.config)}
         return {"name": self.name, **kind, "policy": policy}
 
@@ -95,21 +106,26 @@ class Draws:
 
 @dataclass(frozen=True)
 class Forgotten:
-    """One group: what the certificate says, what it cost, and the loss on the forgotten rows in nats per row."""
+    """One group: what the certificate says, what it cost, and the loss on the forgotten rows in nats per row.
+
+    `refused` is the reason if there is no certificate.
+    """
 
     people: int
-    level: str
-    reference: str
-    epsilon: float
-    undetectable: float
-    truth: float | None
-    relative_ess: float
-    k_hat: float
-    independent_draws: float
+    number: int
     worker_seconds: float
     loss_before: float
-    loss_after: float
     losses_without: tuple[float, ...]
+    refused: str | None = None
+    level: str | None = None
+    reference: str | None = None
+    epsilon: float | None = None
+    undetectable: float | None = None
+    truth: float | None = None
+    relative_ess: float | None = None
+    k_hat: float | None = None
+    independent_draws: float | None = None
+    loss_after: float | None = None
 
 
 def build_case(name: str, data: Path | None) -> Case:
@@ -117,13 +133,13 @@ def build_case(name: str, data: Path | None) -> Case:
     if name == "mlp":
         network, rows = MLP(**_PERCEPTRON), digits()[0].float()
         chains = configure(network, len(rows))
-        return Case(name, "mlp", _PERCEPTRON, network, rows, chains, (1, 4), "posterior", 1.0, separate=True)
+        return Case(name, "mlp", _PERCEPTRON, network, rows, chains, chains, (1, 4), 1, "posterior", exact=True)
     if name in CASES:
         chains = MIXING_BNN_SGLD if name == "lenet-sgld" else MIXING_BNN_SGHMC
-        rows = fashion_mnist(True, data)
-        return Case(
-            name, "lenet5", _LENET, LeNet5(**_LENET), rows, chains, (1, 4, 16), "stored draws", 1.0, separate=False
-        )
+        shorter, rows = replace(chains, iterations=4_000, thinning=16), fashion_mnist(True, data)
+        sizes = (1, 4, 16)
+        lenet = LeNet5(**_LENET)
+        return Case(name, "lenet5", _LENET, lenet, rows, chains, shorter, sizes, 3, "stored draws", exact=False)
     raise InvalidInput(f"unknown case {name!r}: choose among {', '.join(CASES)}")
 
 
@@ -142,31 +158,30 @@ def people_table(case: dict[str, Any]) -> Table:
         title=f"{case['case']}: {case['draws']} draws in {case['sampling_seconds']:.0f} s of processor time, "
         f"R-hat of the panel {mixing['r_hat']:.3f}"
     )
-    for column in ("people", "level", "epsilon", "undetectable", "truth", "ESS/N", "k-hat", "worker s", "of sampling"):
+    for column in ("people", "epsilon", "undetectable", "truth", "ESS/N", "k-hat", "worker s", "of sampling"):
         table.add_column(column, justify="right")
     for column in ("loss before", "after", "never seen"):
         table.add_column(column, justify="right")
     for group in case["groups"]:
+        cost = f"1/{case['sampling_seconds'] / group['worker_seconds']:.0f}"
         table.add_row(
             str(group["people"]),
-            group["level"],
-            f"{group['epsilon']:.3g}",
-            f"{group['undetectable']:.3g}",
-            "–" if group["truth"] is None else f"{group['truth']:.3g}",
-            f"{group['relative_ess']:.2f}",
-            f"{group['k_hat']:.2f}",
-            f"{group['worker_seconds']:.1f}",
-            f"1/{case['sampling_seconds'] / group['worker_seconds']:.0f}",
-            f"{group['loss_before']:.3f}",
-            f"{group['loss_after']:.3f}",
-            ", ".join(f"{loss:.3f}" for loss in group["losses_without"]),
+            "refused" if group["refused"] else f"{group['epsilon']:.3g}",
+            *(_number(group[name]) for name in ("undetectable", "truth", "relative_ess", "k_hat", "worker_seconds")),
+            cost,
+            *(_number(group[name]) for name in ("loss_before", "loss_after")),
+            ", ".join(_number(loss) for loss in group["losses_without"]),
         )
     return table
 
 
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
+
+
 def draw_sets(case: Case, folder: Path, on_progress: OnProgress) -> dict[tuple[int, int], Draws]:
     """Return the sample set without so many people by a seed, for each of those; stored ones are not drawn again."""
-    sizes = case.groups if case.separate else case.groups[-1:]
+    sizes = case.sizes if case.exact else (case.everybody,)
     wanted = [(0, _ORIGINAL_SEED), *((size, seed) for size in sizes for seed in _SEEDS)]
     return {(size, seed): _draw(case, size, seed, folder, on_progress) for size, seed in wanted}
 
@@ -176,12 +191,12 @@ def _draw(case: Case, size: int, seed: int, folder: Path, on_progress: OnProgres
     facts = file.with_suffix(".json")
     if not facts.exists():
         rows = retained_rows(case.rows, case.forgotten(size)) if size else case.rows
-        generator = torch.Generator().manual_seed(seed)
+        generator, chains = torch.Generator().manual_seed(seed), case.without if size else case.chains
 
         def report(iteration: int, _: float) -> None:
-            on_progress(f"sampling without {size}", iteration / case.chains.iterations)
+            on_progress(f"sampling without {size}", iteration / chains.iterations)
 
-        seconds, sampled = timed(lambda: sample_network(case.network, rows, generator, report, case.chains))
+        seconds, sampled = timed(lambda: sample_network(case.network, rows, generator, report, chains))
         file.write_bytes(sampled.sample_set.to_bytes())
         # Written last: a set without this file is incomplete and is drawn again.
         facts.write_text(json.dumps({"seconds": seconds, "diagnostics": asdict(sampled.diagnostics)}))
@@ -210,48 +225,69 @@ def _forget_groups(
     service: Service, case: Case, drawn: dict[tuple[int, int], Draws], on_progress: OnProgress
 ) -> Iterator[Forgotten]:
     before = drawn[0, _ORIGINAL_SEED].sample_set
-    for number, size in enumerate(case.groups):
-        on_progress(f"forgetting {size}", number / len(case.groups))
-        predicate, posterior, seconds = _forget_by_service(service, case, before, size)
-        bound, constants = predicate["bound"], predicate["bound"]["constants"]
-        without = [drawn[size if case.separate else case.groups[-1], seed].sample_set for seed in _SEEDS]
-        rows = case.rows[case.forgotten(size)]
-        yield Forgotten(
+    for number, size in itertools.product(range(case.rounds), case.sizes):
+        on_progress(f"forgetting {size}", number / case.rounds)
+        forgotten = case.forgotten(size, number)
+        rows = case.rows[forgotten]
+        without = [drawn[size if case.exact else case.everybody, seed].sample_set for seed in _SEEDS]
+        group = Forgotten(
             people=size,
-            level=bound["level"],
-            reference=bound["reference_kind"],
-            epsilon=bound["epsilon"],
-            undetectable=constants["undetectable"],
-            truth=_truth(case.network, without, rows, constants["independent_draws"]) if case.separate else None,
-            relative_ess=constants["relative_ess"],
-            k_hat=constants["k_hat"],
-            independent_draws=constants["independent_draws"],
-            worker_seconds=seconds,
+            number=number,
+            worker_seconds=math.nan,
             loss_before=_loss(case.network, before, rows),
-            loss_after=_loss(case.network, posterior, rows),
             losses_without=tuple(_loss(case.network, other, rows) for other in without),
         )
+        deletion = _forget_by_service(service, case, before, forgotten)
+        group = replace(group, worker_seconds=deletion.worker_seconds, refused=deletion.failure)
+        if deletion.predicate is not None:
+            group = replace(group, **_describe(deletion, case.network, rows, without if case.exact else None))
+        yield group
 
 
-def _forget_by_service(
-    service: Service, case: Case, before: SampleSet, size: int
-) -> tuple[dict[str, Any], SampleSet, float]:
-    """Register the draws, delete the people, and verify; return the certificate, the posterior, the worker's time."""
+@dataclass(frozen=True, eq=False)
+class Deletion:
+    """A deletion by the service: its certificate and the posterior after it, or why it failed."""
+
+    worker_seconds: float
+    failure: str | None
+    predicate: Mapping[str, Any] | None = None
+    posterior: SampleSet | None = None
+
+
+def _describe(deletion: Deletion, network: Network, rows: Tensor, exact: Sequence[SampleSet] | None) -> dict[str, Any]:
+    """Return what the certificate says, and the truth if there are exact draws without the rows."""
+    predicate, posterior = deletion.predicate, deletion.posterior
+    if predicate is None or posterior is None:
+        return {}
+    bound, constants = predicate["bound"], predicate["bound"]["constants"]
+    names = ("undetectable", "relative_ess", "k_hat", "independent_draws")
+    return {
+        "level": bound["level"],
+        "reference": bound["reference_kind"],
+        "epsilon": bound["epsilon"],
+        **{name: constants[name] for name in names},
+        "truth": None if exact is None else _truth(network, exact, rows, constants["independent_draws"]),
+        "loss_after": _loss(network, posterior, rows),
+    }
+
+
+def _forget_by_service(service: Service, case: Case, before: SampleSet, forgotten: Tensor) -> Deletion:
+    """Register the draws, delete the people, and verify the certificate."""
     people = [{"identity_type": "customer_id", "identity_value": f"person-{row}"} for row in range(len(case.rows))]
     with service.client("engineer") as engineer, service.client("compliance") as compliance:
         records = save({"x": case.rows})
         model_id = engineer.register_model(case.manifest, before.to_bytes(), records, people)["id"]
-        engineer.readiness(model_id)
+        engineer.readiness(model_id, timeout=_SERVICE_SECONDS)
         started = _worker_seconds(service)
-        subjects = [people[row] for row in case.forgotten(size).tolist()]
-        deletion = compliance.wait(compliance.delete(subjects, models=[model_id])["id"], timeout=_DELETION_SECONDS)
+        subjects = [people[row] for row in forgotten.tolist()]
+        deletion = compliance.wait(compliance.delete(subjects, models=[model_id])["id"], timeout=_SERVICE_SECONDS)
         seconds = _worker_seconds(service) - started
         (target,) = deletion["models"]
         if deletion["status"] != "completed":
-            raise InvalidInput(f"{case.name}, {size} people: {target['failure']}")
+            return Deletion(seconds, target["failure"])
         posterior = engineer.posterior(model_id)
         verified = verify(compliance.certificate(target["certificate"]), compliance.keys(), posterior)
-    return dict(verified.predicate), SampleSet.from_bytes(posterior), seconds
+    return Deletion(seconds, None, verified.predicate, SampleSet.from_bytes(posterior))
 
 
 def _worker_seconds(service: Service) -> float:

@@ -74,10 +74,11 @@ def _sqlite_engine(url: str) -> Engine:
 
     @event.listens_for(engine, "do_connect")
     def _create(*_: Any) -> None:
-        # SQLite would create the file readable by everybody. Its log gets the mode of the file. Errors are SQLite's.
+        # SQLite would create the file readable by everybody. Its log gets the mode of the file. Errors are SQLite's. A
+        # file that exists is never opened here: closing it again would drop the locks that this process has on it.
         if path:
             with contextlib.suppress(OSError):
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _: ConnectionPoolEntry) -> None:

@@ -54,10 +54,10 @@ def test_an_unknown_case_is_refused_before_anything_is_drawn(tmp_path: Path) -> 
         bench_people(["resnet"], tmp_path / "out", None)
 
 
-def test_larger_groups_contain_the_smaller_ones() -> None:
-    case = build_case("mlp", None)
+def test_larger_groups_contain_the_smaller_ones_and_rounds_have_nobody_in_common() -> None:
+    case = replace(build_case("mlp", None), rounds=2)
     assert case.forgotten(4)[:1].tolist() == case.forgotten(1).tolist()
-    assert len(set(case.forgotten(4).tolist())) == 4
+    assert len({*case.forgotten(4).tolist(), *case.forgotten(4, 1).tolist()}) == case.everybody == 8
 
 
 @pytest.mark.soak
@@ -67,7 +67,7 @@ def test_a_service_forgets_a_person_and_the_bound_covers_the_truth(
     network = MLP(**CONFIG)
     rows = learnable_rows(network, 200, seed=1)
     chains = replace(configure(network, len(rows)), iterations=400)
-    case = Case("tiny", "mlp", CONFIG, network, rows, chains, (1,), "posterior", 1.0, separate=True)
+    case = Case("tiny", "mlp", CONFIG, network, rows, chains, chains, (1,), 1, "posterior", exact=True)
     monkeypatch.setattr(people, "build_case", lambda _name, _data: case)
 
     (content,) = bench_people(["tiny"], tmp_path, None)
@@ -82,4 +82,7 @@ def test_a_service_forgets_a_person_and_the_bound_covers_the_truth(
     assert {file.name for file in tmp_path.glob("*.safetensors")} == {
         *(f"tiny-without{size}-seed{seed}.safetensors" for size, seed in ((0, 1), (1, 2), (1, 3)))
     }
-    assert people_table(content).row_count == 1
+    assert group["refused"] is None
+    refused = {**group, "refused": "worn out", **dict.fromkeys(("epsilon", "truth", "loss_after"))}
+    table = people_table({**content, "groups": [group, refused]})
+    assert list(table.columns[1].cells) == [f"{group['epsilon']:.3g}", "refused"]

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -41,6 +43,39 @@ def test_the_files_of_sqlite_are_private(tmp_path: Path) -> None:
         modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
     database.close()
     assert modes == dict.fromkeys(("new.db", "new.db-wal", "new.db-shm"), 0o600)
+
+
+def test_a_second_connection_leaves_the_locks_of_the_first(tmp_path: Path) -> None:
+    """POSIX drops all locks of a process on a file when it closes any descriptor of that file.
+
+    Another process that closes the file would then believe to be the last, and remove the log into which this one
+    writes.
+    """
+    path = tmp_path / "new.db"
+    database = Database(f"sqlite:///{path}")
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE a (b INTEGER)")
+    with database.engine.connect() as first, database.engine.connect() as second:
+        for held in (first, second):
+            held.exec_driver_sql("SELECT * FROM a")
+            held.rollback()
+        assert _count_in_another_process(path, "INSERT INTO a VALUES (1)") == 1
+        second.exec_driver_sql("INSERT INTO a VALUES (2)")
+        second.commit()
+        assert _count_in_another_process(path) == 2
+    database.close()
+
+
+def _count_in_another_process(path: Path, statement: str = "SELECT 1") -> int:
+    program = f"""
+import sqlite3
+connection = sqlite3.connect({str(path)!r})
+connection.execute({statement!r})
+connection.commit()
+print(connection.execute("SELECT count(*) FROM a").fetchone()[0])
+connection.close()
+"""
+    return int(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
 
 
 @on_postgresql
