@@ -145,7 +145,7 @@ SAFE_BNN_SGHMC = Chains(
 # n·prior_std²·friction/scale iterations (SGLD: friction 1), so a narrow prior mixes soon: with SGHMC on 60,000 rows 240
 # for 0.04, and 3,375 for 0.15.
 MIXING_BNN_SGLD = Chains(
-    SGLD(StepSize(0.15, 0.0)), iterations=12_000, burn_in=2_000, thinning=32, batch_size=128, count=2
+    SGLD(StepSize(0.3, 0.0)), iterations=12_000, burn_in=2_000, thinning=32, batch_size=128, count=2
 )
 MIXING_BNN_SGHMC = replace(MIXING_BNN_SGLD, algorithm=SGHMC(StepSize(0.04, 0.0), friction=0.1, symplectic=True))
 # The same with cyclical steps: cycles of 400, of which the first five are burnt in and each later gives eight draws.
