@@ -17,6 +17,7 @@ from benchmarks.commands import _results_folder, bench, paper
                 "forget",
                 "solve",
                 "shards",
+                "people",
                 "certify",
                 "coverage",
                 "sabotage",

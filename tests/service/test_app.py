@@ -9,7 +9,7 @@ pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 @pytest.mark.parametrize(
     ("path", "methods"),
-    [("/healthz", "GET"), ("/api/v1/deletions", "GET, POST"), ("/api/v1/models/0/artifact", "GET, HEAD")],
+    [("/healthz", "GET, HEAD"), ("/api/v1/deletions", "GET, POST"), ("/api/v1/models/0/artifact", "GET, HEAD")],
 )
 def test_a_wrong_method_names_those_allowed(api: Api, path: str, methods: str) -> None:
     answer = api.call(None, "PUT", path)
