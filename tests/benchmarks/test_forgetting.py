@@ -49,6 +49,7 @@ def test_a_table_for_people_and_a_clear_refusal() -> None:
     assert "lenet-sghmc" in refused.output
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("tiny_networks")
 def test_networks_have_no_divergence_but_times_and_residuals(tmp_path: Path) -> None:
     command = ["bench", "forget", "--quick", "--case", "lenet-vi", "--removed", "20", "--out", str(tmp_path)]

@@ -8,6 +8,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 import ml
+from ml.certify.network.rest import measure_rest
 from ml.kinds import gains_from_threads, stored_kind
 from ml.ladder import network, samples, variational
 from ml.models.linear import LinearRegression
@@ -77,7 +78,7 @@ def test_polish_moves_the_means_of_a_network_and_leaves_the_widths() -> None:
     data, posterior = network_rows(), NETWORK.initial(seed=1)
     polished = ml.polish(NETWORK, posterior, data)
     assert torch.equal(polished.std, posterior.std)
-    before, after = (ml.readiness(NETWORK, stored, data).numbers["residual"] for stored in (posterior, polished))
+    before, after = (measure_rest(NETWORK, stored, data)["residual"] for stored in (posterior, polished))
     assert after < before
 
 

@@ -41,6 +41,7 @@ def experiment(scene: bnn.Scene, tmp_path_factory: pytest.TempPathFactory) -> tu
     return bnn.compare("lenet-vi", removed, 0, scene, TINY, folder), folder
 
 
+@pytest.mark.soak
 def test_a_class_is_forgotten_and_the_rest_is_not(experiment: tuple[bnn.NetworkComparison, Path]) -> None:
     comparison, _ = experiment
     scores = {name: way.score for name, way in comparison.ways.items() if way.score is not None}
@@ -55,6 +56,7 @@ def test_a_class_is_forgotten_and_the_rest_is_not(experiment: tuple[bnn.NetworkC
     assert abs(scores["descent control"].forgotten_loss - scores["nothing"].forgotten_loss) < 0.1
 
 
+@pytest.mark.soak
 def test_what_was_measured_makes_sense(experiment: tuple[bnn.NetworkComparison, Path]) -> None:
     comparison, _ = experiment
     assert comparison.n == 1437
@@ -68,6 +70,7 @@ def test_what_was_measured_makes_sense(experiment: tuple[bnn.NetworkComparison, 
     assert 0 < comparison.ways["paper"].facts["scale"] <= 0.1
 
 
+@pytest.mark.soak
 def test_a_stopped_run_goes_on_where_it_was(
     scene: bnn.Scene, experiment: tuple[bnn.NetworkComparison, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +103,7 @@ def test_a_stopped_run_goes_on_where_it_was(
         bnn.compare("lenet-vi", comparison.removed, 0, scene, TINY, folder)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("case", ["lenet-sgld", "lenet-sghmc"])
 def test_sample_sets_are_forgotten_in_every_way_that_is_worth_it(case: str, scene: bnn.Scene, tmp_path: Path) -> None:
     stages: list[str] = []

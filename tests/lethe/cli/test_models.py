@@ -46,6 +46,7 @@ def test_check_advises_polish_and_polish_makes_it_ready(files: list[str], tmp_pa
     assert "proved" in runner.invoke(app, ["model", "check", files[0], polished, files[2]]).stdout
 
 
+@pytest.mark.soak
 def test_polish_brings_a_network_closer_to_convergence(tmp_path: Path) -> None:
     config = {"dimensions": 2, "hidden": 3, "classes": 2}
     data = torch.randn(200, 3, generator=torch.Generator().manual_seed(1))
