@@ -36,8 +36,6 @@ from tests import samples
 from tests.service.deletion_rows import START, add_rows
 
 HOUR = timedelta(hours=1)
-BY_TIME = ["ix_deletions_received_at_id", "ix_deletions_regulation_received_at_id"]
-"""Indexes that serve a window of time alone. PostgreSQL estimates the same cost for both on an empty table."""
 
 
 @contextmanager
@@ -66,15 +64,15 @@ def test_a_page_takes_four_queries_however_long(settings: Settings, database: Da
 @pytest.mark.parametrize(
     ("criteria", "indexes"),
     [
-        (Criteria(), BY_TIME),
-        (Criteria(received_from=START, received_to=START + HOUR), BY_TIME),
+        (Criteria(), ["ix_deletions_received_at_id"]),
+        (Criteria(received_from=START, received_to=START + HOUR), ["ix_deletions_received_at_id"]),
         (Criteria(regulation="ccpa"), ["ix_deletions_regulation_received_at_id", "ix_deletions_received_at_id"]),
         (Criteria(statuses=["failed"]), ["ix_deletions_status", "ix_deletions_received_at_id"]),
         (Criteria(caller="acme"), ["ix_deletions_caller", "ix_deletions_received_at_id"]),
         (Criteria(due_from=START, due_to=START + HOUR), ["ix_deletions_due_at", "ix_deletions_received_at_id"]),
         (Criteria(statuses=["pending", "failed"]), ["ix_deletions_status_received_at_id"]),
         (Criteria(overdue=True), ["ix_deletions_status_received_at_id"]),
-        (Criteria(overdue=False), BY_TIME),
+        (Criteria(overdue=False), ["ix_deletions_received_at_id"]),
         (Criteria(model_id=uuid.UUID(int=1)), ["ix_deletion_targets_model_id_received_at_deletion_id"]),
     ],
 )
@@ -95,7 +93,10 @@ def explain(database: Database, criteria: Criteria, after: Position | None, *, e
         if database.engine.dialect.name == "sqlite":
             return "\n".join(row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}"))
         if empty:
-            connection.execute(text("SET LOCAL enable_seqscan = off"))  # otherwise an empty table is read as a whole
+            # Otherwise an empty table is read as a whole. A bitmap costs the same by every index with these columns, so
+            # that statistics which an earlier test left behind would decide.
+            connection.execute(text("SET LOCAL enable_seqscan = off"))
+            connection.execute(text("SET LOCAL enable_bitmapscan = off"))
         return "\n".join(row[0] for row in connection.exec_driver_sql(f"EXPLAIN {query}"))
 
 
