@@ -26,9 +26,10 @@ def verify_files(
 ) -> tuple[int, Mapping[str, Any]]:
     """Return the exit code and the result as JSON values."""
     try:
-        _require_signed_form(bundle)
+        content = _read(bundle)
+        _require_signed_form(bundle.name, content)
         model, proof = posterior.read_bytes() if posterior else None, _read(later) if later else None
-        verified = verify(_read(bundle), _read(keys), model, proof, witnesses, origin)
+        verified = verify(content, _read(keys), model, proof, witnesses, origin)
     except OSError as error:
         return UNREADABLE, _failure("unreadable", f"cannot read {error.filename}: {error.strerror}")
     except _Printed as reason:
@@ -44,10 +45,10 @@ class _Printed(Exception):
     """The file is a certificate's printed form, which carries no signature."""
 
 
-def _require_signed_form(bundle: Path) -> None:
-    if _read(bundle).lstrip()[:15].lower().startswith(PRINTED):
+def _require_signed_form(name: str, content: bytes) -> None:
+    if content.lstrip()[:15].lower().startswith(PRINTED):
         raise _Printed(
-            f"{bundle.name} is the printed form, which carries no signature: pass the .json file of the same "
+            f"{name} is the printed form, which carries no signature: pass the .json file of the same "
             "certificate, which `lethe certificate get` downloads"
         )
 

@@ -127,7 +127,9 @@ class _Ladder:
         return self._weighed("reweight", certified)
 
     def temper(self, _: _Samples | None) -> _Samples:
-        """Temper if that is cheaper than new chains, in gradients of a row at a draw."""
+        """Temper draws of the posterior, if that is cheaper than new chains, in gradients of a row at a draw."""
+        if self.diagnostics.warning is not None:
+            raise NumericalFailure(f"only draws of the posterior are tempered: {self.diagnostics.warning}")
         expected = expected_row_passes(self.likelihood, self.before, self.data, self.forgotten)
         affordable = SAFE_HMC.row_passes(len(self.retained))
         if expected > affordable:

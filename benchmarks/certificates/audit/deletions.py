@@ -28,7 +28,7 @@ from vocabulary.rungs import RUNGS
 OnProgress = Callable[[str, float], None]
 
 POLICY = 1e-3
-WITHOUT_RETRAINING = tuple(name for name in RUNGS if name not in ("temper", "retrain"))
+WITHOUT_RETRAINING = tuple(name for name in RUNGS if name != "retrain")
 # Models with a sequence, so that about half of all deletions belong to sequences. Coprime to families × kinds of data.
 _SEQUENCE_EVERY = 11
 _CHECK_EVERY = 100

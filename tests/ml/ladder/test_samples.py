@@ -97,6 +97,15 @@ def test_a_group_beyond_weights_is_tempered() -> None:
     assert phases[-2] == ("temper", 1.0)
 
 
+def test_draws_that_are_not_of_the_posterior_are_not_tempered() -> None:
+    """Moves would mend them, but the certificate would speak of a posterior from which they never came."""
+    data = outlying()
+    draws = few(data)
+    wide = SampleSet(draws.mean + 2 * (draws.samples - draws.mean), draws.chain)
+    with pytest.raises(NumericalFailure, match="only draws of the posterior are tempered"):
+        forget(FAMILY, wide, data, torch.arange(20), Policy(10.0, level="estimated", rungs=("temper",)))
+
+
 def test_tempering_dearer_than_new_chains_is_not_tried() -> None:
     data = outlying()
     policy = Policy(1e-9, level="estimated", rungs=("reweight", "temper"))
