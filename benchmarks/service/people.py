@@ -38,7 +38,7 @@ from lethe.progress import OnProgress, stages
 from lethe.verify import verify
 from ml.errors import InvalidInput
 from ml.forgetting.retained import retained_rows
-from ml.inference.chains import MIXING_BNN_SGHMC, MIXING_BNN_SGLD, Chains
+from ml.inference.chains import LONG_BNN_SGHMC, LONG_BNN_SGLD, Chains
 from ml.inference.function_mixing import row_log_likelihoods
 from ml.inference.network_chains import configure, sample_network
 from ml.models.lenet import LeNet5
@@ -135,7 +135,7 @@ def build_case(name: str, data: Path | None) -> Case:
         chains = configure(network, len(rows))
         return Case(name, "mlp", _PERCEPTRON, network, rows, chains, chains, (1, 4), 1, "posterior", exact=True)
     if name in CASES:
-        chains = MIXING_BNN_SGLD if name == "lenet-sgld" else MIXING_BNN_SGHMC
+        chains = LONG_BNN_SGLD if name == "lenet-sgld" else LONG_BNN_SGHMC
         shorter, rows = replace(chains, iterations=4_000, thinning=16), fashion_mnist(True, data)
         sizes = (1, 4, 16)
         lenet = LeNet5(**_LENET)

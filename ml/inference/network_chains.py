@@ -20,7 +20,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ml.inference.chains import MIXING_BNN_SGHMC, Chains, OnStep, Sampled, sample
+from ml.inference.chains import LONG_BNN_SGHMC, Chains, OnStep, Sampled, sample
 from ml.inference.prior_hmc import PriorHMC
 from ml.inference.sgld import normal
 from ml.models.network import Network
@@ -36,7 +36,7 @@ _STEPS = 2.8
 def configure(network: Network, rows: int) -> Chains:
     """Return the chains for a network and its number of rows."""
     if network.parameter_count * rows > _MAX_EXACT:
-        return replace(MIXING_BNN_SGHMC, batch_size=min(rows, MIXING_BNN_SGHMC.batch_size or rows))
+        return replace(LONG_BNN_SGHMC, batch_size=min(rows, LONG_BNN_SGHMC.batch_size or rows))
     algorithm = PriorHMC(network.prior_std, steps=_expected_steps(network, rows), tuning=_TUNING)
     return Chains(algorithm, iterations=600, burn_in=_TUNING)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ml.inference import network_chains, prior_hmc
-from ml.inference.chains import MIXING_BNN_SGHMC, Chains, Sampled
+from ml.inference.chains import LONG_BNN_SGHMC, Chains, Sampled
 from ml.inference.network_chains import (
     configure,
     configure_continued,
@@ -86,7 +86,7 @@ def test_each_chain_starts_at_weights_of_its_own() -> None:
 def test_the_size_decides_between_exact_draws_and_minibatches(network: MLP | LeNet5, count: int, exact: bool) -> None:
     config = configure(network, count)
     assert isinstance(config.algorithm, PriorHMC) == exact
-    assert config.batch_size == (None if exact else MIXING_BNN_SGHMC.batch_size)
+    assert config.batch_size == (None if exact else LONG_BNN_SGHMC.batch_size)
 
 
 def test_a_batch_has_at_most_all_rows() -> None:
@@ -126,7 +126,7 @@ def test_the_expected_cost_is_near_the_cost(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_cost_of_minibatches_is_their_rows() -> None:
-    config = MIXING_BNN_SGHMC
+    config = LONG_BNN_SGHMC
     assert config.row_passes(60_000) == config.count * config.iterations * (config.batch_size or 0)
 
 
