@@ -239,27 +239,34 @@ def _forget_groups(
         )
         deletion = _forget_by_service(service, case, before, forgotten)
         group = replace(group, worker_seconds=deletion.worker_seconds, refused=deletion.failure)
-        if deletion.predicate is not None:
-            group = replace(group, **_describe(deletion, case.network, rows, without if case.exact else None))
+        if deletion.certified is not None:
+            group = replace(group, **_describe(deletion.certified, case.network, rows, without if case.exact else None))
         yield group
 
 
 @dataclass(frozen=True, eq=False)
+class Certified:
+    """What a certificate states, and the posterior that it is about."""
+
+    predicate: Mapping[str, Any]
+    posterior: SampleSet
+
+
+@dataclass(frozen=True, eq=False)
 class Deletion:
-    """A deletion by the service: its certificate and the posterior after it, or why it failed."""
+    """A deletion by the service: certified, or why it failed."""
 
     worker_seconds: float
     failure: str | None
-    predicate: Mapping[str, Any] | None = None
-    posterior: SampleSet | None = None
+    certified: Certified | None = None
 
 
-def _describe(deletion: Deletion, network: Network, rows: Tensor, exact: Sequence[SampleSet] | None) -> dict[str, Any]:
+def _describe(
+    certified: Certified, network: Network, rows: Tensor, exact: Sequence[SampleSet] | None
+) -> dict[str, Any]:
     """Return what the certificate says, and the truth if there are exact draws without the rows."""
-    predicate, posterior = deletion.predicate, deletion.posterior
-    if predicate is None or posterior is None:
-        return {}
-    bound, constants = predicate["bound"], predicate["bound"]["constants"]
+    bound = certified.predicate["bound"]
+    constants = bound["constants"]
     names = ("undetectable", "relative_ess", "k_hat", "independent_draws")
     return {
         "level": bound["level"],
@@ -267,7 +274,7 @@ def _describe(deletion: Deletion, network: Network, rows: Tensor, exact: Sequenc
         "epsilon": bound["epsilon"],
         **{name: constants[name] for name in names},
         "truth": None if exact is None else _truth(network, exact, rows, constants["independent_draws"]),
-        "loss_after": _loss(network, posterior, rows),
+        "loss_after": _loss(network, certified.posterior, rows),
     }
 
 
@@ -287,7 +294,7 @@ def _forget_by_service(service: Service, case: Case, before: SampleSet, forgotte
             return Deletion(seconds, target["failure"])
         posterior = engineer.posterior(model_id)
         verified = verify(compliance.certificate(target["certificate"]), compliance.keys(), posterior)
-    return Deletion(seconds, None, verified.predicate, SampleSet.from_bytes(posterior))
+    return Deletion(seconds, None, Certified(verified.predicate, SampleSet.from_bytes(posterior)))
 
 
 def _worker_seconds(service: Service) -> float:
